@@ -1,0 +1,20 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.harness.server import ServerProcess
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
+    """A server of one's own, to kill, stop and restart at will."""
+    with ServerProcess(tmp_path / "data") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """One server for every test that only talks to it; choose stream names nobody else would."""
+    with ServerProcess(tmp_path_factory.mktemp("shared") / "data") as running:
+        yield running
