@@ -1,0 +1,93 @@
+"""The feed log: what each commit added to a bucket, in commit order, laid out by column.
+
+One entry per append or close, so a reader's cost grows with the new data and not with the number of
+streams. Small payloads are copied here, so that reading a feed is one sequential scan; payloads of
+`INLINE_LIMIT` bytes or more stay in their stream's block only, and the entry points at them: copying
+those would double the disk's work for bytes that a single look-up finds quickly.
+
+    head       version, flags, number of entries, of messages, of streams, commit time, first position
+    streams    u32 per entry: index into the table of streams
+    offsets    u64 per entry: where the append begins in its stream
+    counts     u32 per entry: its messages (0: a close without data)
+    kinds      u8 per entry: CLOSES, POINTER bits
+    lengths    u32 per message
+    table      per stream: id, and its name and content type as length-prefixed UTF-8
+    payload    the inlined messages' bytes
+"""
+
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+VERSION: Final = 1
+CLOSES: Final = 1
+POINTER: Final = 2
+INLINE_LIMIT: Final = 16 * 1024
+
+HEAD: Final = struct.Struct("<BBHIIIIQQ")
+_TABLE_ROW = struct.Struct("<QHH")
+
+
+def table_row(stream_id: int, name: str, content_type: str) -> bytes:
+    """A stream as entries refer to it; the same for all its life, so callers keep it."""
+    name_bytes, type_bytes = name.encode(), content_type.encode("latin-1")
+    return _TABLE_ROW.pack(stream_id, len(name_bytes), len(type_bytes)) + name_bytes + type_bytes
+
+
+class FeedBuilder:
+    """Collects one commit's entries for one bucket."""
+
+    __slots__ = ("_counts", "_indices", "_kinds", "_lengths", "_offsets", "_payloads", "_streams", "_table")
+
+    def __init__(self) -> None:
+        self._indices: dict[int, int] = {}
+        self._table: list[bytes] = []
+        self._streams: list[int] = []
+        self._offsets: list[int] = []
+        self._counts: list[int] = []
+        self._kinds = bytearray()
+        self._lengths: list[int] = []
+        self._payloads: list[bytes] = []
+
+    def add(
+        self, stream_id: int, row: bytes, offset: int, payload: bytes, ends: Sequence[int], closes: bool
+    ) -> int:
+        """Returns how many positions the entry takes: one per message, and one for a bare close."""
+        index = self._indices.get(stream_id)
+        if index is None:
+            index = self._indices[stream_id] = len(self._table)
+            self._table.append(row)
+        self._streams.append(index)
+        self._offsets.append(offset)
+        count = len(ends)
+        self._counts.append(count)
+        kind = CLOSES if closes else 0
+        if len(payload) < INLINE_LIMIT:
+            self._payloads.append(payload)
+        else:
+            kind |= POINTER
+        self._kinds.append(kind)
+        if count == 1:
+            self._lengths.append(ends[0])
+        else:
+            start = 0
+            for end in ends:
+                self._lengths.append(end - start)
+                start = end
+        return count or 1
+
+    def encode(self, first_position: int, time_us: int) -> bytes:
+        entries, messages, streams = len(self._streams), len(self._lengths), len(self._table)
+        table = b"".join(self._table)
+        return b"".join(
+            (
+                HEAD.pack(VERSION, 0, 0, entries, messages, streams, len(table), time_us, first_position),
+                struct.pack(f"<{entries}I", *self._streams),
+                struct.pack(f"<{entries}Q", *self._offsets),
+                struct.pack(f"<{entries}I", *self._counts),
+                bytes(self._kinds),
+                struct.pack(f"<{messages}I", *self._lengths),
+                table,
+                *self._payloads,
+            )
+        )

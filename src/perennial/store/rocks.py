@@ -1,0 +1,318 @@
+"""The embedded engine: RocksDB through `rocksdict`, one column family per kind of row.
+
+Writes go to RocksDB without its own sync; `wal` makes them durable. The memory RocksDB may use is fixed
+here, in one place: one block cache and one bound on unwritten memtables for all column families.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    DBCompressionType,
+    DBRecoveryMode,
+    Options,
+    Rdict,
+    RdictIter,
+    ReadOptions,
+    WriteBatch,
+    WriteOptions,
+)
+
+from perennial.protocol.state import ProducerState
+from perennial.store import keys
+from perennial.store.blocks import Block
+from perennial.store.errors import StoreCorrupt, StoreError, StoreFull, StoreLocked
+from perennial.store.interface import Batch, BucketRow, Counters, StreamRow
+from perennial.store.wal import WriteAheadLog
+
+FORMAT: Final = b"1"
+
+MIB: Final = 1 << 20
+BLOCK_CACHE_BYTES: Final = 96 * MIB
+WRITE_BUFFERS_BYTES: Final = 96 * MIB
+WAL_BYTES: Final = 256 * MIB
+# The two families that carry payload take most of the writes; the others hold small rows.
+WRITE_BUFFER_BYTES: Final = {"blocks": 32 * MIB, "feed": 32 * MIB, "streams": 16 * MIB}
+SMALL_WRITE_BUFFER_BYTES: Final = 4 * MIB
+# Below this, deleting key by key beats leaving a range tombstone that every later scan must step over.
+POINT_DELETES: Final = 256
+
+_encode = msgspec.msgpack.Encoder().encode
+_stream_row = msgspec.msgpack.Decoder(StreamRow).decode
+_producer_state = msgspec.msgpack.Decoder(ProducerState).decode
+_bucket_row = msgspec.msgpack.Decoder(BucketRow).decode
+_counters = msgspec.msgpack.Decoder(Counters).decode
+
+
+class RocksBatch:
+    """A write batch in the making; see `interface.Batch`."""
+
+    __slots__ = ("_families", "raw")
+
+    def __init__(self, families: dict[str, Any]) -> None:
+        self._families = families
+        self.raw = WriteBatch(raw_mode=True)
+
+    def put_stream(self, key: bytes, row: StreamRow) -> None:
+        self.raw.put(key, _encode(row), self._families["streams"])
+
+    def remove_stream(self, key: bytes) -> None:
+        self.raw.delete(key, self._families["streams"])
+
+    def put_block(self, stream_id: int, offset: int, value: bytes) -> None:
+        self.raw.put(keys.block_key(stream_id, offset), value, self._families["blocks"])
+
+    def put_producer(self, stream_id: int, producer_id: str, state: ProducerState) -> None:
+        self.raw.put(keys.producer_key(stream_id, producer_id), _encode(state), self._families["producers"])
+
+    def put_feed(self, bucket: str, position: int, value: bytes) -> None:
+        self.raw.put(keys.feed_key(bucket, position), value, self._families["feed"])
+
+    def put_deadline(self, deadline_ms: int, key: bytes) -> None:
+        self.raw.put(keys.expiry_key(deadline_ms, key), b"", self._families["expiry"])
+
+    def remove_deadline(self, deadline_ms: int, key: bytes) -> None:
+        self.raw.delete(keys.expiry_key(deadline_ms, key), self._families["expiry"])
+
+    def put_bucket(self, bucket: str, row: BucketRow) -> None:
+        self.raw.put(bucket.encode(), _encode(row), self._families["buckets"])
+
+    def remove_bucket(self, bucket: str) -> None:
+        self.raw.delete(bucket.encode(), self._families["buckets"])
+
+    def put_counters(self, counters: Counters) -> None:
+        self.raw.put(b"counters", _encode(counters), self._families["meta"])
+
+    def discard(self, stream_id: int) -> None:
+        self.raw.put(keys.number_key(stream_id), b"", self._families["garbage"])
+
+    def put_sealed(self, stream_id: int, start: int, end: int, value: bytes) -> None:
+        family = self._families["blocks"]
+        self.raw.delete_range(keys.block_key(stream_id, start), keys.block_key(stream_id, end), family)
+        self.raw.put(keys.block_key(stream_id, start), value, family)
+        self.mark_sealed(stream_id, end)
+
+    def mark_sealed(self, stream_id: int, end: int) -> None:
+        self.raw.put(keys.number_key(stream_id), keys.number_key(end), self._families["sealed"])
+
+
+class RocksStore:
+    """See `interface.Store`."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        wal_directory = directory / "wal"
+        wal_directory.mkdir(parents=True, exist_ok=True)
+        self._wal = WriteAheadLog(wal_directory)
+        self._wal.verify()
+        cache = Cache(BLOCK_CACHE_BYTES)
+        try:
+            self._db = Rdict(
+                str(directory / "rocks"),
+                _database_options(cache, wal_directory),
+                column_families={name: _family_options(name, cache) for name in keys.COLUMN_FAMILIES},
+            )
+        except Exception as error:
+            raise _opening_failed(directory, error) from error
+        self._tables = {name: self._db.get_column_family(name) for name in keys.COLUMN_FAMILIES}
+        self._families = {name: self._db.get_column_family_handle(name) for name in keys.COLUMN_FAMILIES}
+        self._write_options = WriteOptions()
+        self._write_options.sync = False
+        self._check_format()
+        self._wal.open()
+
+    # Writing
+
+    def batch(self) -> RocksBatch:
+        return RocksBatch(self._families)
+
+    def write(self, batch: Batch) -> None:
+        assert isinstance(batch, RocksBatch), "batches come from batch()"
+        try:
+            self._db.write(batch.raw, self._write_options)
+        except Exception as error:
+            raise _writing_failed(self.directory, error) from error
+
+    def sync(self) -> None:
+        try:
+            self._wal.sync()
+        except OSError as error:
+            raise _writing_failed(self.directory, error) from error
+
+    # Reading
+
+    def stream(self, key: bytes) -> StreamRow | None:
+        value = self._tables["streams"].get(key)
+        return None if value is None else _stream_row(value)
+
+    def streams(self, bucket: str, prefix: str, after: str) -> Iterator[tuple[str, StreamRow]]:
+        start = keys.stream_key(bucket, max(prefix, after))
+        for key, value in self._scan("streams", start, keys.after(keys.stream_key(bucket, prefix))):
+            name = key.decode().partition("\0")[2]
+            if name > after or not after:
+                yield name, _stream_row(value)
+
+    def producer(self, stream_id: int, producer_id: str) -> ProducerState | None:
+        value = self._tables["producers"].get(keys.producer_key(stream_id, producer_id))
+        return None if value is None else _producer_state(value)
+
+    def blocks(self, stream_id: int, start: int, end: int) -> Iterator[Block]:
+        options = ReadOptions()
+        options.set_iterate_upper_bound(keys.block_key(stream_id, end))
+        iterator = self._tables["blocks"].iter(options)
+        # The block that covers `start` may begin before it.
+        first = keys.block_key(stream_id, start)
+        iterator.seek_for_prev(first)
+        if not iterator.valid() or keys.parse_block_key(iterator.key())[0] != stream_id:
+            iterator.seek(first)
+        while iterator.valid():
+            _, offset = keys.parse_block_key(iterator.key())
+            block = Block(offset, iterator.value())
+            if block.end > start:
+                yield block
+            iterator.next()
+        _raise_if_broken(iterator)
+
+    def sealed_until(self, stream_id: int) -> int:
+        value = self._tables["sealed"].get(keys.number_key(stream_id))
+        return 0 if value is None else keys.parse_number(value)
+
+    def due(self, now_ms: int, limit: int) -> list[tuple[int, bytes]]:
+        passed = self._keys("expiry", b"", keys.number_key(now_ms + 1))
+        return [keys.parse_expiry_key(key) for key in islice(passed, limit)]
+
+    def bucket(self, bucket: str) -> BucketRow | None:
+        value = self._tables["buckets"].get(bucket.encode())
+        return None if value is None else _bucket_row(value)
+
+    def counters(self) -> Counters:
+        value = self._tables["meta"].get(b"counters")
+        return Counters() if value is None else _counters(value)
+
+    # Housekeeping
+
+    def collect_garbage(self) -> bool:
+        found = next(self._keys("garbage", b"", None), None)
+        if found is None:
+            return False
+        stream_id = keys.parse_number(found)
+        first, last = keys.number_key(stream_id), keys.number_key(stream_id + 1)
+        batch = WriteBatch(raw_mode=True)
+        for name in ("blocks", "producers"):
+            doomed = list(islice(self._keys(name, first, last), POINT_DELETES + 1))
+            if len(doomed) > POINT_DELETES:
+                batch.delete_range(first, last, self._families[name])
+            else:
+                for key in doomed:
+                    batch.delete(key, self._families[name])
+        batch.delete(found, self._families["sealed"])
+        # In the same batch, so that a crash before it only means starting over.
+        batch.delete(found, self._families["garbage"])
+        self._db.write(batch, self._write_options)
+        return True
+
+    def close(self) -> None:
+        self._wal.sync()
+        self._wal.close()
+        self._families.clear()
+        for table in self._tables.values():
+            table.close()
+        self._tables.clear()
+        self._db.close()
+
+    def _scan(self, family: str, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        iterator = self._seek(family, start, end)
+        while iterator.valid():
+            yield iterator.key(), iterator.value()
+            iterator.next()
+        _raise_if_broken(iterator)
+
+    def _keys(self, family: str, start: bytes, end: bytes | None) -> Iterator[bytes]:
+        iterator = self._seek(family, start, end)
+        while iterator.valid():
+            yield iterator.key()
+            iterator.next()
+        _raise_if_broken(iterator)
+
+    def _seek(self, family: str, start: bytes, end: bytes | None) -> RdictIter:
+        options = ReadOptions()
+        if end is not None:
+            options.set_iterate_upper_bound(end)
+        iterator = self._tables[family].iter(options)
+        iterator.seek(start)
+        return iterator
+
+    def _check_format(self) -> None:
+        meta = self._tables["meta"]
+        found = meta.get(b"format")
+        if found is None:
+            meta[b"format"] = FORMAT
+        elif found != FORMAT:
+            raise StoreError(
+                f"{self.directory} has store format {found.decode()}, this version reads {FORMAT.decode()}: "
+                "use the version of perennial that wrote it, or export and load the data again"
+            )
+
+
+def _database_options(cache: Cache, wal_directory: Path) -> Options:
+    options = _family_options("default", cache)
+    options.create_if_missing(True)
+    options.create_missing_column_families(True)
+    options.set_wal_dir(str(wal_directory))
+    # A log may end in the middle of a record that was never acknowledged; damage anywhere else is an error.
+    options.set_wal_recovery_mode(DBRecoveryMode.tolerate_corrupted_tail_records())
+    options.set_max_total_wal_size(WAL_BYTES)
+    options.set_db_write_buffer_size(WRITE_BUFFERS_BYTES)
+    options.set_max_background_jobs(2)
+    options.set_max_open_files(512)
+    options.set_keep_log_file_num(4)
+    options.set_max_log_file_size(4 * MIB)
+    options.set_stats_dump_period_sec(0)
+    return options
+
+
+def _family_options(name: str, cache: Cache) -> Options:
+    options = Options(raw_mode=True)
+    options.set_write_buffer_size(WRITE_BUFFER_BYTES.get(name, SMALL_WRITE_BUFFER_BYTES))
+    options.set_compression_type(DBCompressionType.lz4())
+    if name == "feed":
+        options.set_bottommost_compression_type(DBCompressionType.zstd())
+    table = BlockBasedOptions()
+    table.set_block_cache(cache)
+    table.set_block_size(16 * 1024)
+    table.set_cache_index_and_filter_blocks(True)
+    table.set_pin_l0_filter_and_index_blocks_in_cache(True)
+    if name in ("streams", "producers"):
+        table.set_bloom_filter(10, False)
+    options.set_block_based_table_factory(table)
+    return options
+
+
+def _opening_failed(directory: Path, error: Exception) -> StoreError:
+    text = str(error)
+    if "lock" in text.lower() and "LOCK" in text:
+        return StoreLocked(
+            f"{directory} is in use by another process; stop it, or choose another --data directory"
+        )
+    return StoreCorrupt(
+        f"cannot open the store in {directory}: {text}. Nothing was changed; restore a backup"
+    )
+
+
+def _writing_failed(directory: Path, error: Exception) -> StoreError:
+    text = str(error)
+    if "No space left" in text or "Disk quota" in text:
+        return StoreFull(f"no space left in {directory}: {text}")
+    return StoreError(f"cannot write to the store in {directory}: {text}")
+
+
+def _raise_if_broken(iterator: RdictIter) -> None:
+    try:
+        iterator.status()
+    except Exception as error:
+        raise StoreCorrupt(f"cannot read the store: {error}") from error

@@ -1,0 +1,88 @@
+"""Making written commits durable: fdatasync of RocksDB's write-ahead log, by us.
+
+RocksDB could sync by itself, but its Python binding holds the interpreter's lock meanwhile and the event
+loop would stand still; `os.fdatasync` lets it run. The log lives in a directory of its own so that we can
+find its files. RocksDB starts a new file now and then: that file's name must be made durable as well.
+
+A side file, `SYNCED`, remembers how long the newest log file was when it was last synced. A log that is
+shorter at start has lost acknowledged data, which the log's own checksums cannot see.
+"""
+
+import os
+import re
+import struct
+from pathlib import Path
+
+from perennial.store.errors import StoreCorrupt
+
+_LOG_FILE = re.compile(r"([0-9]+)\.log")
+_MARK = struct.Struct("<QQ")
+
+
+class WriteAheadLog:
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._mark_path = directory / "SYNCED"
+        self._current = -1
+        self._file: int | None = None
+        self._directory_fd: int | None = None
+        self._mark_fd: int | None = None
+
+    def verify(self) -> None:
+        """Before the store opens: is every byte that was ever acknowledged still there?"""
+        try:
+            number, length = _MARK.unpack(self._mark_path.read_bytes())
+        except (FileNotFoundError, struct.error):
+            return  # a new store, or one whose first sync never happened
+        path = self._path(number)
+        # A missing file is fine: RocksDB removes logs whose contents have reached its tables.
+        if path.exists() and path.stat().st_size < length:
+            raise StoreCorrupt(
+                f"{path} has {path.stat().st_size} bytes but {length} were acknowledged: data was lost after "
+                f"it was written. Restore a backup, or remove {self._mark_path} to start with what is left"
+            )
+
+    def open(self) -> None:
+        self._directory_fd = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
+        self._mark_fd = os.open(self._mark_path, os.O_RDWR | os.O_CREAT, 0o644)
+        self.sync()
+
+    def sync(self) -> None:
+        """Everything written to the log before this call is on disk when it returns."""
+        length = 0
+        for number in sorted(self._numbers()):
+            if number < self._current:
+                continue
+            if number == self._current and self._file is not None:
+                length = os.fstat(self._file).st_size
+                os.fdatasync(self._file)
+                continue
+            # The log has moved on to a new file: bring over its length, name and contents.
+            file = os.open(self._path(number), os.O_RDONLY)
+            length = os.fstat(file).st_size
+            os.fsync(file)
+            assert self._directory_fd is not None, "open() precedes sync()"
+            os.fsync(self._directory_fd)
+            if self._file is not None:
+                os.close(self._file)
+            self._file, self._current = file, number
+        self._mark(length)
+
+    def close(self) -> None:
+        for fd in (self._file, self._directory_fd, self._mark_fd):
+            if fd is not None:
+                os.close(fd)
+        self._file = self._directory_fd = self._mark_fd = None
+
+    def _mark(self, length: int) -> None:
+        # Measured before the sync and written after it, and not synced itself: a mark may claim less than
+        # is on disk, never more.
+        if self._mark_fd is not None:
+            os.pwrite(self._mark_fd, _MARK.pack(self._current, length), 0)
+
+    def _numbers(self) -> list[int]:
+        matches = map(_LOG_FILE.fullmatch, os.listdir(self._directory))
+        return [int(match[1]) for match in matches if match]
+
+    def _path(self, number: int) -> Path:
+        return self._directory / f"{number:06d}.log"
