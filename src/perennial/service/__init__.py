@@ -1,0 +1,14 @@
+"""Streams in memory over a store: who may write what, when it is durable, and who hears of it.
+
+Module map:
+
+- `handles`      a stream as the service holds it, and the bounded set of those in memory
+- `commits`      group commit: many streams' records become durable together
+- `streams`      the operations: create, append, delete, look up, touch
+- `reading`      byte ranges and messages out of the store, across forks
+- `buckets`      the namespaces streams live in, and their counts
+- `sweeping`     expiry: streams whose time has come
+- `sealing`      small records into large blocks
+- `housekeeping` runs the background work in small steps between requests
+- `clock`        what time it is
+"""

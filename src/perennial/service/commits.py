@@ -1,0 +1,259 @@
+"""Group commit: records of many streams become durable together.
+
+While one commit is on its way to the disk the next one fills; there is no timer and no batching window.
+The batch is written on the event loop's thread, because the store's binding holds the interpreter's lock
+while it writes and a second thread would gain nothing; only the sync, which lets the loop run, has a thread.
+An answer is given when the commit it rests on is durable, and only then do readers see what it added.
+"""
+
+import asyncio
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from perennial.protocol.rejections import Rejected
+from perennial.protocol.state import Appended, Closed, ProducerState, StreamState
+from perennial.service.buckets import Buckets
+from perennial.service.clock import Clock
+from perennial.service.handles import StreamHandle
+from perennial.store.blocks import encode_append
+from perennial.store.errors import StoreError
+from perennial.store.feedlog import FeedBuilder, table_row
+from perennial.store.interface import Batch, Counters, Store, StreamRow
+
+log = logging.getLogger("perennial.commits")
+
+Reply = Callable[[Any, StreamState | None], None]
+"""Called once with the outcome of a command and the stream's state after it."""
+
+
+class NotStored(Rejected, frozen=True):
+    """The disk did not take it; nothing was changed. Try again later."""
+
+
+class Entry:
+    """Data, or a close, that a commit adds to a stream."""
+
+    __slots__ = ("bucket", "closes", "ends", "feed_row", "offset", "payload", "stream_id")
+
+    def __init__(self, handle: StreamHandle, before: StreamState, record: Appended | Closed) -> None:
+        row = handle.feed_row
+        if row is None:
+            row = handle.feed_row = table_row(before.id, handle.name, before.content_type)
+        self.bucket = handle.bucket
+        self.stream_id = before.id
+        self.feed_row = row
+        self.offset = before.tail
+        if type(record) is Appended:
+            self.payload = record.payload
+            self.ends = record.ends
+            self.closes = record.closes
+        else:
+            self.payload, self.ends, self.closes = b"", (), True
+
+
+class Commit:
+    """What will become durable together, and who waits for it."""
+
+    __slots__ = ("discarded", "done", "entries", "handles", "producers", "replies", "states")
+
+    def __init__(self) -> None:
+        self.handles: dict[StreamHandle, None] = {}
+        self.entries: list[Entry] = []
+        self.producers: dict[tuple[int, str], ProducerState] = {}
+        self.discarded: list[int] = []
+        self.replies: list[tuple[Reply, Any, StreamState | None]] = []
+        # The handles' states as written, which become visible when this commit is durable, and the leases
+        # the store held before, which are the truth again if it fails.
+        self.states: list[tuple[StreamHandle, StreamState | None, int | None]] = []
+        self.done = False
+
+
+class Committer:
+    """Owns the open commit, the one in flight, and the counters they draw on."""
+
+    def __init__(
+        self, store: Store, buckets: Buckets, clock: Clock, became_visible: Callable[[StreamHandle], None]
+    ) -> None:
+        self._store = store
+        self._buckets = buckets
+        self._clock = clock
+        self._became_visible = became_visible
+        counters = store.counters()
+        self._next_stream_id = counters.stream_id
+        self._next_position = counters.position
+        self._open = Commit()
+        self._flight: Commit | None = None
+        self._scheduled = False
+        # Set when a sync failed: what the disk holds is then unknown, and nothing more is accepted.
+        self.failure: StoreError | None = None
+        self._loop = asyncio.get_running_loop()
+        self._work: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._sync_for_ever, name="perennial-sync", daemon=True)
+        self._thread.start()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def head_position(self) -> int:
+        """The newest position given to a written commit; 0 when there is none."""
+        return self._next_position - 1
+
+    def new_stream_id(self) -> int:
+        stream_id = self._next_stream_id
+        self._next_stream_id += 1
+        return stream_id
+
+    def touch(self, handle: StreamHandle) -> Commit:
+        """The open commit, which will store this handle's accepted state."""
+        commit = self._open
+        if handle.last_commit is not commit:
+            commit.handles[handle] = None
+            handle.last_commit = commit
+            self.schedule()
+        return commit
+
+    def answer(self, handle: StreamHandle, reply: Reply, outcome: Any, state: StreamState | None) -> None:
+        """Reply when everything accepted for this stream so far is durable: now, or with its commit."""
+        commit = handle.last_commit
+        if commit is None or commit.done:
+            reply(outcome, state)
+        else:
+            assert isinstance(commit, Commit), "only touch() sets last_commit"
+            commit.replies.append((reply, outcome, state))
+
+    def schedule(self) -> None:
+        """Commit soon: when the loop has taken in what has already arrived, or when the disk is free."""
+        self._idle.clear()
+        if self._flight is None and not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._start)
+
+    async def settle(self) -> None:
+        """Wait until everything accepted is durable (or has failed)."""
+        await self._idle.wait()
+
+    async def close(self) -> None:
+        await self.settle()
+        self._work.put(False)
+        self._thread.join()
+
+    # One commit's life
+
+    def _start(self) -> None:
+        self._scheduled = False
+        if self._flight is not None:
+            return
+        commit = self._open
+        if not commit.handles:
+            self._idle.set()
+            return
+        self._open = Commit()
+        try:
+            if self.failure is not None:
+                raise self.failure
+            self._store.write(self._encode(commit))
+        except StoreError as error:
+            self._fail(commit, error)
+            self.schedule()
+            return
+        self._flight = commit
+        self._work.put(True)
+
+    def _sync_for_ever(self) -> None:
+        while self._work.get():
+            failure: StoreError | None = None
+            try:
+                self._store.sync()
+            except StoreError as error:
+                failure = error
+            try:
+                self._loop.call_soon_threadsafe(self._synced, failure)
+            except RuntimeError:
+                return  # the loop was closed without waiting for us: nobody is left to tell
+
+    def _synced(self, failure: StoreError | None) -> None:
+        commit = self._flight
+        assert commit is not None, "a sync is only started for a commit in flight"
+        self._flight = None
+        if failure is not None:
+            self.failure = failure
+            self._fail(commit, failure)
+            self._start()
+            return
+        # The disk first: it works on the next commit while the answers to this one go out.
+        self._start()
+        commit.done = True
+        for handle, state, _ in commit.states:
+            handle.visible = state
+        for reply, outcome, after in commit.replies:
+            reply(outcome, after)
+        for handle, _, _ in commit.states:
+            self._became_visible(handle)
+
+    def _fail(self, commit: Commit, error: StoreError) -> None:
+        """Nothing of this commit, nor of what was accepted on top of it, has happened."""
+        log.error("commit failed: %s", error)
+        later = self._open
+        self._open = Commit()
+        for failed in (commit, later):
+            failed.done = True
+            for handle in failed.handles:
+                handle.accepted = handle.visible
+                handle.feed_row = None
+                handle.producers.clear()
+        for handle, _, stored_lease_ms in commit.states:
+            handle.stored_lease_ms = stored_lease_ms
+        self._buckets.forget_changes()
+        for failed in (commit, later):
+            for reply, _, state in failed.replies:
+                reply(NotStored(), state)
+
+    def _encode(self, commit: Commit) -> Batch:
+        batch = self._store.batch()
+        now_us = self._clock()
+        self._encode_entries(commit, batch, now_us)
+        for (stream_id, producer_id), producer in commit.producers.items():
+            batch.put_producer(stream_id, producer_id, producer)
+        for stream_id in commit.discarded:
+            batch.discard(stream_id)
+        for handle in commit.handles:
+            commit.states.append((handle, handle.accepted, handle.stored_lease_ms))
+            self._encode_row(handle, batch)
+        self._buckets.write_changes(batch)
+        batch.put_counters(Counters(self._next_stream_id, self._next_position))
+        return batch
+
+    def _encode_entries(self, commit: Commit, batch: Batch, now_us: int) -> None:
+        put_block = batch.put_block
+        # Positions run through one bucket's entries without a hole, as the feed's form asks.
+        by_bucket: dict[str, list[Entry]] = {}
+        for entry in commit.entries:
+            by_bucket.setdefault(entry.bucket, []).append(entry)
+        for bucket, entries in by_bucket.items():
+            feed = FeedBuilder()
+            first = position = self._next_position
+            for entry in entries:
+                payload, ends = entry.payload, entry.ends
+                if payload:
+                    put_block(entry.stream_id, entry.offset, encode_append(position, now_us, payload, ends))
+                position += feed.add(
+                    entry.stream_id, entry.feed_row, entry.offset, payload, ends, entry.closes
+                )
+            batch.put_feed(bucket, first, feed.encode(first, now_us))
+            self._next_position = position
+
+    def _encode_row(self, handle: StreamHandle, batch: Batch) -> None:
+        stored, lease = handle.stored_lease_ms, handle.lease_ms
+        if stored != lease:
+            if stored is not None:
+                batch.remove_deadline(stored, handle.key)
+            if lease is not None:
+                batch.put_deadline(lease, handle.key)
+            handle.stored_lease_ms = lease
+        if handle.accepted is None:
+            batch.remove_stream(handle.key)
+        else:
+            batch.put_stream(handle.key, StreamRow(handle.accepted, lease))

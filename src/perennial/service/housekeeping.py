@@ -1,0 +1,45 @@
+"""Background work in small steps between requests, so that none of it is ever felt."""
+
+import asyncio
+import logging
+from typing import Final
+
+from perennial.service.sealing import Sealer
+from perennial.service.streams import StreamService
+from perennial.service.sweeping import Sweeper
+from perennial.store.errors import StoreError
+
+log = logging.getLogger("perennial.housekeeping")
+
+IDLE_SECONDS: Final = 0.2
+# While there is work, most of the loop's time still belongs to requests.
+BUSY_SECONDS: Final = 0.004
+
+
+class Housekeeper:
+    """Expiry, removal of deleted data, and sealing, each a step at a time."""
+
+    def __init__(self, service: StreamService) -> None:
+        self._sealer = Sealer(service.store)
+        service.on_growth = self._sealer.grew
+        self._steps = (Sweeper(service).step, service.store.collect_garbage, self._sealer.step)
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="perennial-housekeeping")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            busy = False
+            for step in self._steps:
+                try:
+                    busy = step() or busy
+                except StoreError as error:
+                    log.error("background work failed and will be tried again: %s", error)
+                await asyncio.sleep(0)
+            await asyncio.sleep(BUSY_SECONDS if busy else IDLE_SECONDS)

@@ -1,0 +1,97 @@
+"""Sealing: runs of small records become one block, by a swap that readers cannot notice.
+
+Reading many small records costs about a microsecond each; a block of the same bytes is one read. A stream
+is sealed when enough has gathered behind its last block, in steps that each take about a millisecond.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final
+
+from perennial.service.handles import StreamHandle
+from perennial.store.blocks import Block, merge
+from perennial.store.interface import Store
+
+BLOCK_BYTES: Final = 1 << 20
+BLOCK_RECORDS: Final = 1024
+# Records of this size read well as they are; rewriting them would only wear the disk.
+LARGE_RECORD_BYTES: Final = 64 * 1024
+RECORDS_PER_STEP: Final = 256
+
+
+class Sealer:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._waiting: dict[StreamHandle, None] = {}
+        self._run: _Run | None = None
+
+    def grew(self, handle: StreamHandle) -> None:
+        """A stream has new durable data: is it time to seal?"""
+        state = handle.visible
+        if state is None:
+            return
+        if handle.sealed_until is None:
+            handle.sealed_until = max(self._store.sealed_until(state.id), state.base)
+        if handle.unsealed >= BLOCK_RECORDS or state.tail - handle.sealed_until >= BLOCK_BYTES:
+            self._waiting[handle] = None
+
+    def step(self) -> bool:
+        """A millisecond of work; False when there was nothing to do."""
+        if self._run is None:
+            if not self._waiting:
+                return False
+            self._run = self._begin(next(iter(self._waiting)))
+        elif self._run.gather():
+            self._finish(self._run)
+            self._run = None
+        return True
+
+    def _begin(self, handle: StreamHandle) -> "_Run | None":
+        del self._waiting[handle]
+        state = handle.visible
+        if state is None or handle.sealed_until is None or state.tail <= handle.sealed_until:
+            return None
+        blocks = self._store.blocks(state.id, handle.sealed_until, state.tail)
+        return _Run(handle, state.id, blocks)
+
+    def _finish(self, run: "_Run") -> None:
+        handle, blocks = run.handle, run.blocks
+        state = handle.visible
+        if state is None or state.id != run.stream_id or not blocks:
+            return  # deleted meanwhile
+        end = blocks[-1].end
+        batch = self._store.batch()
+        if len(blocks) > 1:
+            batch.put_sealed(run.stream_id, blocks[0].start, end, merge(blocks))
+        else:
+            batch.mark_sealed(run.stream_id, end)
+        # No sync: if a crash undoes this, the records are there as they were.
+        self._store.write(batch)
+        handle.sealed_until = end
+        handle.unsealed = max(0, handle.unsealed - len(blocks))
+        self.grew(handle)
+
+
+class _Run:
+    """The next block of a stream in the making."""
+
+    def __init__(self, handle: StreamHandle, stream_id: int, source: Iterator[Block]) -> None:
+        self.handle = handle
+        self.stream_id = stream_id
+        self.blocks: list[Block] = []
+        self._source = source
+        self._bytes = 0
+
+    def gather(self) -> bool:
+        """Take in some more records; True when the block is complete."""
+        taken = 0
+        for block in islice(self._source, RECORDS_PER_STEP):
+            taken += 1
+            size = block.end - block.start
+            if self.blocks and (size >= LARGE_RECORD_BYTES or self._bytes + size > BLOCK_BYTES):
+                return True
+            self.blocks.append(block)
+            self._bytes += size
+            if size >= LARGE_RECORD_BYTES or len(self.blocks) >= 4 * BLOCK_RECORDS:
+                return True
+        return taken < RECORDS_PER_STEP

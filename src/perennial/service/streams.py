@@ -1,0 +1,268 @@
+"""The operations on streams. Each looks a handle up, asks `protocol` for a decision, and commits records.
+
+Answers are given through a reply function, at once or when the commit they rest on is durable: an answer
+never speaks of something that a crash could still take back, and that includes "you sent this before".
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from perennial.protocol.append import Append, decide_append
+from perennial.protocol.create import Create, decide_create, decide_fork
+from perennial.protocol.expiry import deadline_ms, slack_ms
+from perennial.protocol.rejections import BucketMissing, Rejected, StreamMissing
+from perennial.protocol.removal import after_release, decide_delete, expire
+from perennial.protocol.state import (
+    Appended,
+    Closed,
+    Created,
+    ForkReleased,
+    ForkTaken,
+    ProducerState,
+    Record,
+    Removed,
+    SoftDeleted,
+    StreamState,
+    apply,
+)
+from perennial.service.buckets import Buckets
+from perennial.service.clock import Clock, system_clock
+from perennial.service.commits import Committer, Entry, Reply
+from perennial.service.handles import Handles, StreamHandle, Watcher
+from perennial.service.reading import Chunk, anchor_at, read_chunk
+from perennial.store.interface import Store
+from perennial.store.keys import stream_key
+
+# Producers a handle remembers before it asks the store again.
+KNOWN_PRODUCERS: Final = 1024
+
+
+class StreamService:
+    """All streams of one store. Lives on one event loop and is used from its thread only."""
+
+    def __init__(self, store: Store, clock: Clock = system_clock) -> None:
+        self.store = store
+        self._clock = clock
+        self.buckets = Buckets(store, clock() // 1000)
+        self.handles = Handles(store)
+        self.committer = Committer(store, self.buckets, clock, self._became_visible)
+        # Told of every stream whose data grew; sealing hooks in here.
+        self.on_growth: Callable[[StreamHandle], None] = lambda handle: None
+
+    def now_ms(self) -> int:
+        return self._clock() // 1000
+
+    # Looking up
+
+    def find(self, bucket: str, name: str) -> StreamHandle | None:
+        """The handle of a stream that has been accepted and has not expired; it may be soft-deleted."""
+        handle = self.handles.find(stream_key(bucket, name))
+        if handle is None or handle.accepted is None:
+            return None
+        if handle.deadline_ms is not None and self._has_expired(handle, handle.deadline_ms):
+            # With forks it is only soft-deleted, and answers differently from one that never was.
+            return None if handle.gone else handle
+        return handle
+
+    def touch(self, handle: StreamHandle) -> None:
+        """An access that restarts an idle window."""
+        state = handle.accepted
+        if state is not None and state.ttl_seconds is not None:
+            self._restart_window(handle, state)
+
+    def watch(self, handle: StreamHandle, watcher: Watcher) -> None:
+        handle.watchers.add(watcher)
+
+    def unwatch(self, handle: StreamHandle, watcher: Watcher) -> None:
+        """A stream with a live reader does not expire; its window restarts when the reader leaves."""
+        handle.watchers.discard(watcher)
+        self.touch(handle)
+
+    def read(self, handle: StreamHandle, start: int, limit: int) -> Chunk | Rejected:
+        state = handle.visible
+        if state is None:
+            return StreamMissing()
+        return read_chunk(self.store, state, start, limit)
+
+    # Changing
+
+    def append(self, bucket: str, name: str, command: Append, reply: Reply) -> None:
+        handle = self.find(bucket, name)
+        if handle is None:
+            reply(StreamMissing(), None)
+            return
+        state = handle.accepted
+        claim = command.producer
+        known = None if claim is None else self._producer(handle, claim.id)
+        outcome = decide_append(state, known, command, self.now_ms())
+        kind = type(outcome)
+        if kind is Appended or kind is Closed:
+            assert state is not None, "decide_append refuses a missing stream"
+            after = apply(state, outcome)  # type: ignore[arg-type]
+            assert after is not None
+            commit = self.committer.touch(handle)
+            commit.entries.append(Entry(handle, state, outcome))  # type: ignore[arg-type]
+            handle.accepted = after
+            handle.unsealed += 1
+            if claim is not None:
+                producer = ProducerState(claim.epoch, claim.seq)
+                handle.producers[claim.id] = producer
+                commit.producers[(state.id, claim.id)] = producer
+            if after.ttl_seconds is not None:
+                self._restart_window(handle, after)
+            commit.replies.append((reply, outcome, after))
+        else:
+            if not isinstance(outcome, Rejected):
+                self.touch(handle)
+            self.committer.answer(handle, reply, outcome, state)
+
+    def create(self, bucket: str, name: str, command: Create, reply: Reply) -> None:
+        if self.buckets.get(bucket) is None:
+            reply(BucketMissing(), None)
+            return
+        existing = self.find(bucket, name)
+        source: StreamHandle | None = None
+        if existing is not None or command.fork is None:
+            state = None if existing is None else existing.accepted
+            outcome = decide_create(state, command, self.committer.new_stream_id(), self.now_ms())
+        else:
+            source = self.find(command.fork.bucket, command.fork.name)
+            outcome = self._decide_fork(source, command)
+        if isinstance(outcome, list):
+            handle = self.handles.find_or_make(stream_key(bucket, name))
+            if source is not None:
+                self._change(source, ForkTaken())
+            for record in outcome:
+                self._change(handle, record)
+            self.committer.answer(handle, reply, outcome, handle.accepted)
+        elif existing is not None:
+            self.committer.answer(existing, reply, outcome, existing.accepted)
+        else:
+            reply(outcome, None)
+
+    def delete(self, bucket: str, name: str, reply: Reply) -> None:
+        handle = self.find(bucket, name)
+        if handle is None:
+            reply(StreamMissing(), None)
+            return
+        outcome = decide_delete(handle.accepted)
+        if isinstance(outcome, Removed | SoftDeleted):
+            self._remove(handle, outcome)
+        self.committer.answer(handle, reply, outcome, None)
+
+    def expire_if_due(self, key: bytes) -> None:
+        """For the sweeper: the stored lease of this stream has run out. Has the stream?"""
+        handle = self.handles.find(key)
+        if handle is None or handle.accepted is None:
+            return
+        deadline = handle.deadline_ms
+        if deadline is None or not self._has_expired(handle, deadline):
+            # It was touched since, or someone is reading: store a lease that says so.
+            self._extend_lease(handle)
+
+    async def close(self) -> None:
+        await self.committer.close()
+        self.store.close()
+
+    # Steps
+
+    def _decide_fork(self, source: StreamHandle | None, command: Create) -> Any:
+        fork = command.fork
+        assert fork is not None, "asked for a fork"
+        state = None if source is None else source.accepted
+        anchor = None
+        if source is not None and state is not None:
+            # A fork inherits what readers can see: nothing that a crash could still take back.
+            visible = source.visible
+            tail = visible.tail if visible is not None and visible.id == state.id else state.base
+            state = msgspec.structs.replace(state, tail=tail)
+            anchor = anchor_at(self.store, state, tail if fork.offset is None else fork.offset)
+        return decide_fork(state, anchor, command, self.committer.new_stream_id(), self.now_ms())
+
+    def _change(self, handle: StreamHandle, record: Record) -> None:
+        """Accept one record: the state moves, and the open commit takes it along."""
+        commit = self.committer.touch(handle)
+        before = handle.accepted
+        if isinstance(record, Appended | Closed):
+            assert before is not None, "Created precedes data"
+            commit.entries.append(Entry(handle, before, record))
+        handle.accepted = after = apply(before, record)
+        if isinstance(record, Created):
+            assert after is not None, "just created"
+            self.buckets.count(handle.bucket, streams=1)
+            handle.feed_row = None
+            handle.producers.clear()
+            handle.sealed_until, handle.unsealed = after.base, 0
+            handle.deadline_ms = handle.lease_ms = deadline_ms(after, record.at_ms)
+            if after.ttl_seconds is not None:
+                self._restart_window(handle, after)
+
+    def _remove(self, handle: StreamHandle, record: Removed | SoftDeleted) -> None:
+        """Removal, and all that follows: a deleted stream leaves with its last fork, up the chain."""
+        state = handle.accepted
+        assert state is not None, "only a stream that exists is removed"
+        self._change(handle, record)
+        handle.deadline_ms = handle.lease_ms = None
+        if isinstance(record, SoftDeleted):
+            self.buckets.count(handle.bucket, streams=-1, hidden=1)
+            return
+        commit = self.committer.touch(handle)
+        commit.discarded.append(state.id)
+        if state.soft_deleted:
+            self.buckets.count(handle.bucket, hidden=-1)
+        else:
+            self.buckets.count(handle.bucket, streams=-1)
+        if state.origin is not None:
+            self._release(stream_key(state.origin.bucket, state.origin.name))
+
+    def _release(self, source_key: bytes) -> None:
+        source = self.handles.find(source_key)
+        assert source is not None, "a fork's reference keeps its source"
+        self._change(source, ForkReleased())
+        assert source.accepted is not None, "releasing a reference does not remove"
+        last = after_release(source.accepted)
+        if isinstance(last, Removed):
+            self._remove(source, last)
+
+    def _has_expired(self, handle: StreamHandle, deadline: int) -> bool:
+        state = handle.accepted
+        assert state is not None, "callers checked"
+        if state.soft_deleted or self.now_ms() < deadline:
+            return False
+        if handle.watchers and state.ttl_seconds is not None:
+            return False
+        self._remove(handle, expire(state))
+        return True
+
+    def _restart_window(self, handle: StreamHandle, state: StreamState) -> None:
+        assert state.ttl_seconds is not None, "callers checked"
+        handle.deadline_ms = self.now_ms() + state.ttl_seconds * 1000
+        if handle.lease_ms is None or handle.deadline_ms > handle.lease_ms:
+            self._extend_lease(handle)
+
+    def _extend_lease(self, handle: StreamHandle) -> None:
+        state = handle.accepted
+        if state is None or state.ttl_seconds is None or state.soft_deleted:
+            return
+        start = max(self.now_ms() + state.ttl_seconds * 1000, handle.deadline_ms or 0)
+        handle.lease_ms = start + slack_ms(state.ttl_seconds)
+        self.committer.touch(handle)
+
+    def _producer(self, handle: StreamHandle, producer_id: str) -> ProducerState | None:
+        producers = handle.producers
+        if producer_id not in producers:
+            if len(producers) >= KNOWN_PRODUCERS and not handle.pending:
+                producers.clear()
+            state = handle.accepted
+            producers[producer_id] = None if state is None else self.store.producer(state.id, producer_id)
+        return producers[producer_id]
+
+    def _became_visible(self, handle: StreamHandle) -> None:
+        handle.shared.clear()
+        self.on_growth(handle)
+        for watcher in tuple(handle.watchers):
+            watcher.changed()
+        if handle.visible is None:
+            self.handles.forget(handle)
