@@ -1,0 +1,11 @@
+"""The server as an ASGI app: `uvicorn perennial.asgi:create_app --factory`, or mounted in another app."""
+
+from perennial.http.asgi import AsgiApp
+from perennial.runtime import open_application
+from perennial.settings import Settings, load_settings
+
+
+def create_app(settings: Settings | None = None) -> AsgiApp:
+    """Settings come from `PERENNIAL_*` variables unless given. One process per data directory."""
+    chosen = load_settings() if settings is None else settings
+    return AsgiApp(lambda: open_application(chosen))

@@ -1,0 +1,310 @@
+"""The base protocol on a stream: one function per method. Where the stream lives is the router's business."""
+
+import random
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from perennial.http.errors import reject
+from perennial.http.exchange import Exchange, Headers, Request
+from perennial.http.live import LiveReads, LongPoll, SseReader
+from perennial.http.query import parse_query
+from perennial.protocol import headers as h
+from perennial.protocol.append import Append
+from perennial.protocol.conditional import NO_STORE, cache_control, make_etag, matches
+from perennial.protocol.create import Create, Exists, ForkRequest
+from perennial.protocol.cursors import MAX_JITTER_SECONDS, next_cursor, parse_cursor
+from perennial.protocol.media import check_content_type, is_json
+from perennial.protocol.messages import join_json
+from perennial.protocol.names import decode_path
+from perennial.protocol.offsets import BEGINNING, NOW, parse_offset
+from perennial.protocol.producers import Repeat
+from perennial.protocol.rejections import Malformed, Rejected, StreamGone, StreamMissing
+from perennial.protocol.state import Appended, Closed, StreamState
+from perennial.service.handles import StreamHandle
+from perennial.service.reading import Chunk
+from perennial.service.streams import StreamService
+
+Resolve = Callable[[str], tuple[str, str] | Rejected]
+BEYOND_TAIL: Final = Malformed("the offset lies beyond the stream's tail")
+CACHE_CONTROL: Final = b"cache-control"
+
+
+class StreamSurface:
+    """Create, append, close, read, look at and delete a stream."""
+
+    def __init__(
+        self, service: StreamService, live: LiveReads, *, max_chunk: int, private: bool, resolve: Resolve
+    ) -> None:
+        self._service = service
+        self._live = live
+        self._max_chunk = max_chunk
+        self._private = private
+        # From a URL path to the (bucket, name) it addresses; used for Stream-Forked-From.
+        self._resolve = resolve
+        self.methods = {
+            "PUT": self.put,
+            "POST": self.post,
+            "GET": self.get,
+            "HEAD": self.head,
+            "DELETE": self.delete,
+        }
+
+    # PUT
+
+    def put(self, exchange: Exchange, bucket: str, name: str) -> None:
+        command = self._parse_create(exchange.request)
+        if isinstance(command, Rejected):
+            reject(exchange, command)
+            return
+        self._service.create(bucket, name, command, partial(self._created, exchange))
+
+    def _parse_create(self, request: Request) -> Create | Rejected:
+        get = request.headers.get
+        content_type = get(h.CONTENT_TYPE)
+        if content_type is not None:
+            checked = check_content_type(content_type)
+            if isinstance(checked, Malformed):
+                return checked
+        ttl_text, expires_text = get(h.STREAM_TTL), get(h.STREAM_EXPIRES_AT)
+        if ttl_text is not None and expires_text is not None:
+            return Malformed("send Stream-TTL or Stream-Expires-At, not both")
+        ttl = None if ttl_text is None else h.parse_count("Stream-TTL", ttl_text)
+        expires_at = None if expires_text is None else h.parse_expires_at(expires_text)
+        fork = self._parse_fork(request)
+        for parsed in (ttl, expires_at, fork):
+            if isinstance(parsed, Rejected):
+                return parsed
+        return Create(
+            body=request.body,
+            content_type=content_type,
+            ttl_seconds=ttl,  # type: ignore[arg-type]
+            expires_at_ms=expires_at,  # type: ignore[arg-type]
+            closed=h.parse_closed(get(h.STREAM_CLOSED)),
+            fork=fork,  # type: ignore[arg-type]
+        )
+
+    def _parse_fork(self, request: Request) -> ForkRequest | Rejected | None:
+        get = request.headers.get
+        source, offset_text, sub_text = (
+            get(h.STREAM_FORKED_FROM),
+            get(h.STREAM_FORK_OFFSET),
+            get(h.STREAM_FORK_SUB_OFFSET),
+        )
+        if source is None:
+            if offset_text is not None or sub_text is not None:
+                return Malformed("Stream-Fork-Offset and Stream-Fork-Sub-Offset need Stream-Forked-From")
+            return None
+        path = decode_path(source.encode("latin-1"))
+        address = path if isinstance(path, Malformed) else self._resolve(path)
+        if isinstance(address, Rejected):
+            return address
+        offset = None if offset_text is None else parse_offset(offset_text)
+        if isinstance(offset, Malformed):
+            return offset
+        sub_offset = 0 if sub_text is None else h.parse_count("Stream-Fork-Sub-Offset", sub_text)
+        if isinstance(sub_offset, Malformed):
+            return sub_offset
+        bucket, name = address
+        return ForkRequest(bucket, name, offset, sub_offset)
+
+    def _created(self, exchange: Exchange, outcome: Any, state: StreamState | None) -> None:
+        if isinstance(outcome, Rejected):
+            reject(exchange, outcome)
+            return
+        assert state is not None, "a created stream has a state"
+        headers: Headers = [
+            (h.CONTENT_TYPE, state.content_type.encode("latin-1")),
+            (h.STREAM_NEXT_OFFSET, b"%016d" % state.tail),
+            (CACHE_CONTROL, b"no-store"),
+        ]
+        if state.closed:
+            headers.append((h.STREAM_CLOSED, b"true"))
+        if isinstance(outcome, Exists):
+            exchange.respond(200, headers)
+            return
+        headers.append((b"location", _own_url(exchange.request)))
+        exchange.respond(201, headers)
+
+    # POST
+
+    def post(self, exchange: Exchange, bucket: str, name: str) -> None:
+        request = exchange.request
+        get = request.headers.get
+        producer = h.parse_producer(get(h.PRODUCER_ID), get(h.PRODUCER_EPOCH), get(h.PRODUCER_SEQ))
+        content_type = get(h.CONTENT_TYPE)
+        if isinstance(producer, Malformed):
+            reject(exchange, producer)
+            return
+        if content_type is not None and request.body:
+            checked = check_content_type(content_type)
+            if isinstance(checked, Malformed):
+                reject(exchange, checked)
+                return
+        closed = h.parse_closed(get(h.STREAM_CLOSED))
+        command = Append(request.body, content_type, closed, producer, get(h.STREAM_SEQ))
+        self._service.append(bucket, name, command, partial(self._appended, exchange))
+
+    def _appended(self, exchange: Exchange, outcome: Any, state: StreamState | None) -> None:
+        if isinstance(outcome, Rejected):
+            reject(exchange, outcome)
+            return
+        assert state is not None, "an accepted append has a state"
+        headers: Headers = [(h.STREAM_NEXT_OFFSET, b"%016d" % state.tail)]
+        if state.closed:
+            headers.append((h.STREAM_CLOSED, b"true"))
+        status = 204
+        if isinstance(outcome, Appended | Closed):
+            producer = outcome.producer
+            if producer is not None:
+                headers += _producer_headers(producer.epoch, producer.seq)
+                if isinstance(outcome, Appended):
+                    status = 200
+        elif isinstance(outcome, Repeat):
+            headers += _producer_headers(outcome.epoch, outcome.last_seq)
+        exchange.respond(status, headers)
+
+    # DELETE and HEAD
+
+    def delete(self, exchange: Exchange, bucket: str, name: str) -> None:
+        self._service.delete(bucket, name, partial(self._deleted, exchange))
+
+    def _deleted(self, exchange: Exchange, outcome: Any, state: StreamState | None) -> None:
+        if isinstance(outcome, Rejected):
+            reject(exchange, outcome)
+        else:
+            exchange.respond(204, [])
+
+    def head(self, exchange: Exchange, bucket: str, name: str) -> None:
+        found = self._find(bucket, name)
+        if isinstance(found, Rejected):
+            reject(exchange, found)
+            return
+        _, state = found
+        headers: Headers = [
+            (h.CONTENT_TYPE, state.content_type.encode("latin-1")),
+            (h.STREAM_NEXT_OFFSET, b"%016d" % state.tail),
+            (CACHE_CONTROL, b"no-store"),
+        ]
+        if state.ttl_seconds is not None:
+            headers.append((h.STREAM_TTL, b"%d" % state.ttl_seconds))
+        if state.expires_at_ms is not None:
+            headers.append((h.STREAM_EXPIRES_AT, h.format_instant(state.expires_at_ms).encode()))
+        if state.closed:
+            headers.append((h.STREAM_CLOSED, b"true"))
+        exchange.respond(200, headers)
+
+    # GET
+
+    def get(self, exchange: Exchange, bucket: str, name: str) -> None:
+        query = parse_query(exchange.request.query, "offset", "live", "cursor")
+        if isinstance(query, Malformed):
+            reject(exchange, query)
+            return
+        mode, token = query.get("live"), query.get("offset")
+        if mode not in (None, "long-poll", "sse"):
+            reject(exchange, Malformed(f"live must be 'long-poll' or 'sse', not {mode[:32]!r}"))
+            return
+        if mode is not None and token is None:
+            reject(exchange, Malformed("a live read needs an offset; use offset=-1 for the beginning"))
+            return
+        position = None if token in (None, BEGINNING, NOW) else parse_offset(token)
+        if isinstance(position, Malformed):
+            reject(exchange, position)
+            return
+        found = self._find(bucket, name)
+        if isinstance(found, Rejected):
+            reject(exchange, found)
+            return
+        handle, state = found
+        start = state.tail if token == NOW else (position or 0)
+        if start > state.tail:
+            reject(exchange, BEYOND_TAIL)
+            return
+        if mode is None:
+            self._catch_up(exchange, handle, state, start, at_now=token == NOW)
+        else:
+            jitter = random.randint(1, MAX_JITTER_SECONDS)
+            cursor = next_cursor(self._service.now_ms(), parse_cursor(query.get("cursor")), jitter)
+            self._read_live(exchange, handle, state, start, cursor, mode)
+
+    def _catch_up(
+        self, exchange: Exchange, handle: StreamHandle, state: StreamState, start: int, at_now: bool
+    ) -> None:
+        chunk = self._service.read(handle, start, self._max_chunk)
+        if isinstance(chunk, Rejected):
+            reject(exchange, chunk)
+            return
+        self._service.touch(handle)
+        headers = read_headers(state, chunk)
+        if at_now:
+            exchange.respond(200, [*headers, (CACHE_CONTROL, b"no-store")], read_body(state, chunk))
+            return
+        at_end = chunk.end == state.tail
+        etag = make_etag(incarnation(state), chunk.start, chunk.end, at_end and state.closed)
+        caching = self._cache_control(handle) if chunk.pieces else NO_STORE
+        headers += [(b"etag", etag.encode()), (CACHE_CONTROL, caching.encode())]
+        if matches(exchange.request.headers.get(b"if-none-match"), etag):
+            exchange.respond(304, headers)
+        else:
+            exchange.respond(200, headers, read_body(state, chunk))
+
+    def _read_live(
+        self, exchange: Exchange, handle: StreamHandle, state: StreamState, start: int, cursor: int, mode: str
+    ) -> None:
+        # A bad offset must be answered before a stream of events begins.
+        probe = self._service.read(handle, start, 1)
+        if isinstance(probe, Rejected):
+            reject(exchange, probe)
+            return
+        self._service.touch(handle)
+        if mode == "sse":
+            SseReader(self._live, exchange, handle, start, cursor).start()
+        else:
+            caching = self._cache_control(handle).encode()
+            LongPoll(self._live, exchange, handle, start, cursor, self._max_chunk, caching).start()
+
+    def _find(self, bucket: str, name: str) -> tuple[StreamHandle, StreamState] | Rejected:
+        """What a reader may see: the durable state."""
+        handle = self._service.find(bucket, name)
+        state = None if handle is None else handle.visible
+        if handle is None or state is None:
+            return StreamMissing()
+        if state.soft_deleted:
+            return StreamGone()
+        return handle, state
+
+    def _cache_control(self, handle: StreamHandle) -> str:
+        deadline = handle.deadline_ms
+        remaining = None if deadline is None else (deadline - self._service.now_ms()) // 1000
+        return cache_control(remaining, self._private)
+
+
+def read_headers(state: StreamState, chunk: Chunk) -> Headers:
+    headers: Headers = [
+        (h.CONTENT_TYPE, state.content_type.encode("latin-1")),
+        (h.STREAM_NEXT_OFFSET, b"%016d" % chunk.end),
+    ]
+    if chunk.end == state.tail:
+        headers.append((h.STREAM_UP_TO_DATE, b"true"))
+        if state.closed:
+            headers.append((h.STREAM_CLOSED, b"true"))
+    return headers
+
+
+def read_body(state: StreamState, chunk: Chunk) -> bytes | list[memoryview]:
+    return join_json(chunk.pieces) if is_json(state.content_type) else chunk.pieces
+
+
+def incarnation(state: StreamState) -> str:
+    """Unique per created stream, also across stores that were emptied and started again."""
+    return f"{state.id:x}-{state.created_ms:x}"
+
+
+def _producer_headers(epoch: int, seq: int) -> Headers:
+    return [(h.PRODUCER_EPOCH, b"%d" % epoch), (h.PRODUCER_SEQ, b"%d" % seq)]
+
+
+def _own_url(request: Request) -> bytes:
+    host = request.headers.get(b"host")
+    return request.path if host is None else f"{request.scheme}://{host}".encode("latin-1") + request.path

@@ -1,0 +1,133 @@
+"""A request and the way to answer it: all that a surface sees of HTTP.
+
+The native connection and the ASGI adapter both implement `Exchange`, so every surface is written once.
+Handlers are plain functions: an answer may come at once or later, from a commit, a timer or a task.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+Headers = list[tuple[bytes, bytes]]
+Body = bytes | Sequence[bytes | memoryview]
+
+
+class Request:
+    """One parsed request. Header names are lower case; repeated headers are joined with a comma."""
+
+    __slots__ = ("body", "client", "headers", "method", "path", "query", "scheme", "sink")
+
+    def __init__(
+        self,
+        method: str,
+        path: bytes,
+        query: bytes,
+        headers: dict[bytes, str],
+        body: bytes = b"",
+        scheme: str = "http",
+        client: str = "",
+    ) -> None:
+        self.method = method
+        self.path = path  # as sent: percent-encoded, without the query
+        self.query = query
+        self.headers = headers
+        self.body = body
+        self.scheme = scheme
+        self.client = client
+        self.sink: BodySink | None = None
+
+
+class BodySink(Protocol):
+    """Takes a body too large to hold, piece by piece, instead of `Request.body`."""
+
+    def feed(self, data: bytes) -> None: ...
+
+    def abandon(self) -> None:
+        """The rest of the body will never come; forget what was fed."""
+
+
+class SharedChunk:
+    """A piece of body that goes to many readers: what a connection makes of it, it makes once."""
+
+    __slots__ = ("data", "framed")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.framed: bytes | None = None  # the native connection's chunk framing, after the first send
+
+
+class Exchange(ABC):
+    """One request and its one answer: either `respond`, or `begin`, any number of `send`, and `end`."""
+
+    __slots__ = ("on_closed", "on_writable", "request")
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        # Called once if the peer goes away (or the server must drop it) before the answer has ended.
+        self.on_closed: Callable[[], None] | None = None
+        # Called when `writable` turns true again after it was false.
+        self.on_writable: Callable[[], None] | None = None
+
+    @abstractmethod
+    def respond(self, status: int, headers: Headers, body: Body = b"") -> None:
+        """The whole answer. Content-Length, Date and the headers common to all answers are added."""
+
+    @abstractmethod
+    def begin(self, status: int, headers: Headers) -> None:
+        """Start an answer whose length is not known yet."""
+
+    @abstractmethod
+    def send(self, data: bytes) -> None:
+        """A piece of the body: written as one piece, in order; a no-op once the peer has gone."""
+
+    def send_shared(self, chunk: SharedChunk) -> None:
+        """As `send`, for a piece that other exchanges send too."""
+        self.send(chunk.data)
+
+    @abstractmethod
+    def end(self) -> None: ...
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Break the answer off so that the peer notices: the one honest ending after a late failure."""
+
+    @property
+    @abstractmethod
+    def writable(self) -> bool:
+        """False while the peer reads slower than we write; a polite sender waits for `on_writable`."""
+
+    @property
+    @abstractmethod
+    def closed(self) -> bool:
+        """The answer has ended or the peer has gone."""
+
+
+class Handler(Protocol):
+    """What a connection needs of the application."""
+
+    def body_limit(self, request: Request) -> int:
+        """The largest body this request may have; asked when its headers are complete."""
+
+    def body_sink(self, request: Request) -> BodySink | None:
+        """Where the body goes instead of memory; None: into `request.body`."""
+
+    def handle(self, exchange: Exchange) -> None:
+        """Answer, now or later. Never raises."""
+
+    def refuse(self, exchange: Exchange, status: int, reason: str) -> None:
+        """Answer a request that HTTP itself forbids (400, 408, 413, 414, 431, 501), in our error form."""
+
+
+# Response headers that go with every answer (base protocol, 10.7; CORS for browser clients).
+COMMON_HEADERS: Headers = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"cross-origin-resource-policy", b"cross-origin"),
+    (b"access-control-allow-origin", b"*"),
+    (
+        b"access-control-expose-headers",
+        b"Stream-Next-Offset, Stream-Cursor, Stream-Up-To-Date, Stream-Closed, Stream-TTL, "
+        b"Stream-Expires-At, Stream-SSE-Data-Encoding, Stream-Snapshot-Offset, Producer-Epoch, Producer-Seq, "
+        b"Producer-Expected-Seq, Producer-Received-Seq, Location, ETag, Retry-After, Upstream-Content-Type, "
+        b"Upstream-Status, Stream-Response-Id, Feed-Next-Position, Feed-Head-Position",
+    ),
+]

@@ -1,0 +1,29 @@
+"""Puts the rooms together: settings in, a running application out. Used by the command and by ASGI hosts."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from perennial.http.application import Application
+from perennial.service.housekeeping import Housekeeper
+from perennial.service.streams import StreamService
+from perennial.settings import Settings
+from perennial.store.rocks import RocksStore
+
+
+@asynccontextmanager
+async def open_application(settings: Settings) -> AsyncIterator[Application]:
+    """The application over the store in `settings.data`; everything accepted is durable when it closes."""
+    # Opening may replay a write-ahead log; the loop stays free for whoever shares it.
+    store = await asyncio.to_thread(RocksStore, Path(settings.data))
+    service = StreamService(store)
+    housekeeper = Housekeeper(service)
+    housekeeper.start()
+    application = Application(service, settings)
+    try:
+        yield application
+    finally:
+        application.drain()
+        await housekeeper.stop()
+        await service.close()
