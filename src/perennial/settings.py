@@ -4,9 +4,12 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
+
+# Settings that are comma-separated in their variable.
+LISTS: Final = ("auth_tokens", "proxy_secret", "proxy_allow")
 
 
 class SettingsError(Exception):
@@ -25,11 +28,24 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     sse_max_age: float = 60.0
     max_body: int = 64 * 1024 * 1024
     max_chunk: int = 1024 * 1024
+    max_snapshot: int = 256 * 1024 * 1024
+    # The first secret signs URLs, all of them verify. None: a random one is kept in the data directory.
+    proxy_secret: tuple[str, ...] = ()
+    proxy_allow: tuple[str, ...] = ()
+    proxy_allow_private: bool = False
+    proxy_url_ttl: int = 3600
+    proxy_max_url_ttl: int = 7 * 86400
+    proxy_header_timeout: float = 60.0
+    proxy_idle_timeout: float = 600.0
+    proxy_max_upstreams: int = 1000
 
     def __post_init__(self) -> None:
         for name, least in (("long_poll_timeout", 0), ("sse_max_age", 0), ("max_body", 1), ("max_chunk", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}")
+        for name in Settings.__struct_fields__:
+            if name.startswith("proxy_") and type(getattr(self, name)) in (int, float) and not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be greater than 0")
         if not 0 <= self.port <= 65535:
             raise ValueError("port must be between 0 and 65535")
 
@@ -70,6 +86,6 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
         text = environment.get(f"PERENNIAL_{name.upper()}")
         if text is not None:
             values[name] = (
-                [part.strip() for part in text.split(",") if part.strip()] if name == "auth_tokens" else text
+                [part.strip() for part in text.split(",") if part.strip()] if name in LISTS else text
             )
     return values

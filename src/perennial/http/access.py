@@ -2,9 +2,23 @@
 
 import hashlib
 import hmac
+from enum import Enum, auto
 
 from perennial.http.errors import fail
-from perennial.http.exchange import Exchange
+from perennial.http.exchange import Exchange, Request
+
+
+class Verdict(Enum):
+    """What a request's service token is worth."""
+
+    OPEN = auto()  # no tokens are configured: whoever can connect is trusted
+    KNOWN = auto()
+    MISSING = auto()
+    UNKNOWN = auto()
+
+    @property
+    def admits(self) -> bool:
+        return self in (Verdict.OPEN, Verdict.KNOWN)
 
 
 class ServiceTokens:
@@ -14,14 +28,22 @@ class ServiceTokens:
 
     def admit(self, exchange: Exchange) -> bool:
         """True when the request may proceed; otherwise it has been answered."""
-        if not self._digests:
-            return True
-        scheme, _, token = exchange.request.headers.get(b"authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and self._knows(token.strip()):
+        if self.judge(exchange.request).admits:
             return True
         challenge = [(b"www-authenticate", b'Bearer realm="perennial"')]
         fail(exchange, 401, "UNAUTHORIZED", "send a service token: Authorization: Bearer <token>", challenge)
         return False
+
+    def judge(self, request: Request) -> Verdict:
+        """For surfaces that answer in words of their own."""
+        if not self._digests:
+            return Verdict.OPEN
+        sent = request.headers.get(b"authorization")
+        if sent is None:
+            return Verdict.MISSING
+        scheme, _, token = sent.partition(" ")
+        known = scheme.lower() == "bearer" and self._knows(token.strip())
+        return Verdict.KNOWN if known else Verdict.UNKNOWN
 
     def _knows(self, token: str) -> bool:
         sent = _digest(token)

@@ -4,23 +4,27 @@ import logging
 from typing import Final
 
 import perennial
-from perennial.http.access import ServiceTokens
+from perennial.http.access import ServiceTokens, Verdict
 from perennial.http.base import StreamSurface
+from perennial.http.buckets import BucketSurface
 from perennial.http.errors import fail, reject
 from perennial.http.exchange import BodySink, Exchange, Request
+from perennial.http.feed import FeedSurface
 from perennial.http.live import LiveReads
-from perennial.protocol.names import DEFAULT_BUCKET, RESERVED_PREFIX, check_stream_name, decode_path
-from perennial.protocol.rejections import Malformed, StreamMissing
+from perennial.http.paths import BUCKET_ROOT, STREAM_ROOT, BucketPath, parse_bucket_path, resolve_stream
+from perennial.http.snapshots import SnapshotSurface
+from perennial.protocol.names import PROXY_BUCKET, check_bucket_id, decode_path
+from perennial.protocol.rejections import BucketMissing, Malformed, Rejected
 from perennial.service.streams import StreamService
 from perennial.settings import Settings
 
 log = logging.getLogger("perennial.http")
 
-STREAM_ROOT: Final = "/v1/stream/"
-ALLOWED_METHODS: Final = b"GET, HEAD, PUT, POST, DELETE, OPTIONS"
+FEED_ROOT: Final = "/v1/feed/"
+ALLOWED_METHODS: Final = b"GET, HEAD, PUT, POST, PATCH, DELETE, OPTIONS"
 ALLOWED_HEADERS: Final = (
-    b"content-type, authorization, if-none-match, stream-seq, stream-ttl, stream-expires-at, stream-closed, "
-    b"producer-id, producer-epoch, producer-seq, "
+    b"accept, content-type, authorization, if-none-match, stream-seq, stream-ttl, stream-expires-at, "
+    b"stream-closed, producer-id, producer-epoch, producer-seq, "
     b"stream-forked-from, stream-fork-offset, stream-fork-sub-offset"
 )
 WELCOME: Final = (
@@ -43,12 +47,20 @@ class Application:
             private=bool(settings.auth_tokens),
             resolve=resolve_stream,
         )
+        self._buckets = BucketSurface(service)
+        self._snapshots = SnapshotSurface(service)
+        self._feed = FeedSurface(service, self._live)
 
     def body_limit(self, request: Request) -> int:
-        return self._settings.max_body
+        return self._settings.max_snapshot if _publishes(request) else self._settings.max_body
 
     def body_sink(self, request: Request) -> BodySink | None:
-        return None
+        if not _publishes(request) or not self._tokens.judge(request).admits:
+            return None
+        path = parse_bucket_path(request.path)
+        if isinstance(path, Rejected) or path.bucket == PROXY_BUCKET or path.snapshot is None:
+            return None
+        return self._snapshots.open_upload(request, path.bucket, path.stream, path.snapshot) or Nowhere()
 
     def handle(self, exchange: Exchange) -> None:
         try:
@@ -80,21 +92,92 @@ class Application:
         elif path.startswith(STREAM_ROOT):
             address = resolve_stream(path)
             if isinstance(address, tuple):
-                self._dispatch(exchange, *address)
+                self._serve_stream(exchange, *address)
             else:
                 reject(exchange, address)
+        elif path.startswith(BUCKET_ROOT):
+            self._serve_bucket_path(exchange)
+        elif path.startswith(FEED_ROOT):
+            self._serve_feed(exchange, path[len(FEED_ROOT) :])
         elif path == "/":
             exchange.respond(200, [(b"content-type", b"text/plain")], WELCOME)
         else:
             fail(exchange, 404, "NOT_FOUND", "nothing is served here; streams live at /v1/stream/{name}")
 
-    def _dispatch(self, exchange: Exchange, bucket: str, name: str) -> None:
+    def _serve_stream(self, exchange: Exchange, bucket: str, name: str) -> None:
         method = self._streams.methods.get(exchange.request.method)
         if method is None:
-            allow = [(b"allow", ALLOWED_METHODS)]
-            fail(exchange, 405, "METHOD_NOT_ALLOWED", "streams know GET, HEAD, PUT, POST and DELETE", allow)
+            refuse_method(exchange, "GET, HEAD, PUT, POST, DELETE")
         else:
             method(exchange, bucket, name)
+
+    def _serve_bucket_path(self, exchange: Exchange) -> None:
+        path = parse_bucket_path(exchange.request.path)
+        if isinstance(path, Rejected):
+            reject(exchange, path)
+        elif path.bucket == PROXY_BUCKET and not self._may_see_proxy(exchange.request):
+            reject(exchange, BucketMissing())
+        elif path.bucket == PROXY_BUCKET and not path.is_read_or_close(exchange.request):
+            refuse_method(exchange, "GET, HEAD, POST")
+        elif path.kind == "bucket":
+            method = self._buckets.methods.get(exchange.request.method)
+            if method is None:
+                refuse_method(exchange, "GET, HEAD, PUT, DELETE")
+            else:
+                method(exchange, path.bucket)
+        elif path.kind == "listing":
+            self._serve_listing(exchange, path)
+        elif path.kind == "stream":
+            self._serve_stream(exchange, path.bucket, path.stream)
+        else:
+            self._serve_snapshot(exchange, path)
+
+    def _serve_listing(self, exchange: Exchange, path: BucketPath) -> None:
+        if exchange.request.method in ("GET", "HEAD"):
+            self._buckets.list(exchange, path.bucket)
+        elif exchange.request.method in ("PUT", "POST", "DELETE"):
+            reject(exchange, Malformed("the stream id 'streams' is reserved for the bucket's listing"))
+        else:
+            refuse_method(exchange, "GET, HEAD")
+
+    def _serve_snapshot(self, exchange: Exchange, path: BucketPath) -> None:
+        method, reads = exchange.request.method, exchange.request.method in ("GET", "HEAD")
+        surface, bucket, stream, token = self._snapshots, path.bucket, path.stream, path.snapshot
+        if path.kind == "bootstrap":
+            if method == "GET":
+                surface.bootstrap(exchange, bucket, stream)
+            else:
+                refuse_method(exchange, "GET")
+        elif token is None:
+            if reads:
+                surface.latest(exchange, bucket, stream)
+            else:
+                refuse_method(exchange, "GET, HEAD")
+        elif reads:
+            surface.get(exchange, bucket, stream, token)
+        elif method == "PUT":
+            surface.put(exchange, bucket, stream, token)
+        elif method == "DELETE":
+            surface.delete(exchange, bucket, stream, token)
+        else:
+            refuse_method(exchange, "GET, HEAD, PUT, DELETE")
+
+    def _serve_feed(self, exchange: Exchange, name: str) -> None:
+        bucket = check_bucket_id(name)
+        if isinstance(bucket, Malformed):
+            reject(exchange, bucket)
+        elif bucket == PROXY_BUCKET and not self._may_see_proxy(exchange.request):
+            reject(exchange, BucketMissing())
+        elif exchange.request.method == "GET":
+            self._feed.get(exchange, bucket)
+        elif exchange.request.method == "HEAD":
+            self._feed.head(exchange, bucket)
+        else:
+            refuse_method(exchange, "GET, HEAD")
+
+    def _may_see_proxy(self, request: Request) -> bool:
+        """Proxied responses are never open to all, not even on a server without tokens."""
+        return self._tokens.judge(request) is Verdict.KNOWN
 
     def _preflight(self, exchange: Exchange) -> None:
         exchange.respond(
@@ -118,13 +201,20 @@ REFUSALS: Final = {
 }
 
 
-def resolve_stream(path: str) -> tuple[str, str] | Malformed | StreamMissing:
-    """The (bucket, name) that a decoded URL path addresses."""
-    if not path.startswith(STREAM_ROOT):
-        return Malformed(f"{path[:80]!r} is not the path of a stream on this server ({STREAM_ROOT}…)")
-    name = check_stream_name(path[len(STREAM_ROOT) :])
-    if isinstance(name, Malformed):
-        return name
-    if name.partition("/")[0] == RESERVED_PREFIX:
-        return StreamMissing()
-    return DEFAULT_BUCKET, name
+class Nowhere:
+    """Takes in a body that will be refused, so that the client hears why."""
+
+    def feed(self, data: bytes) -> None:
+        pass
+
+    def abandon(self) -> None:
+        pass
+
+
+def refuse_method(exchange: Exchange, allowed: str) -> None:
+    headers = [(b"allow", allowed.encode())]
+    fail(exchange, 405, "METHOD_NOT_ALLOWED", f"this address knows {allowed}", headers)
+
+
+def _publishes(request: Request) -> bool:
+    return request.method == "PUT" and request.path.startswith(b"/ds/") and b"/snapshot/" in request.path

@@ -8,11 +8,12 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from typing import Any
 from urllib.parse import quote, unquote_to_bytes
 
 from perennial.http.exchange import COMMON_HEADERS, Body, Exchange, Handler, Headers, Request
+from perennial.http.limits import Limits
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -21,6 +22,10 @@ Send = Callable[[Message], Awaitable[None]]
 
 # An exchange stops being writable when this much is queued, and is writable again when all of it has gone.
 QUEUE_BYTES = 64 * 1024
+
+# After an early refusal, how long and how much of the rest of the request is read and thrown away.
+LINGER_SECONDS = Limits().linger_seconds
+LINGER_BYTES = Limits().linger_bytes
 
 # What may stand unencoded in a path (RFC 3986, 3.3).
 _PATH_SAFE = "/:@!$&'()*+,;=~-._"
@@ -240,55 +245,92 @@ async def _serve(handler: Handler, scope: Scope, receive: Receive, send: Send) -
         client=(scope.get("client") or ("",))[0] or "",
     )
     exchange = AsgiExchange(request)
-    refusal = await _read_body(handler, request, receive)
-    if refusal == 0:
+    incoming = Incoming(receive)
+    fits = await incoming.read_into(request, handler)
+    if incoming.gone:
         return
-    if refusal is None:
+    if fits:
         handler.handle(exchange)
     else:
-        handler.refuse(exchange, refusal, "the body is larger than this resource takes")
+        handler.refuse(exchange, 413, "the body is larger than this resource takes")
+        send = _lingering(incoming, send)
     await exchange.deliver(receive, send)
 
 
-async def _read_body(handler: Handler, request: Request, receive: Receive) -> int | None:
-    """None when the body is complete, 0 if the peer went away before, or the status of a refusal."""
-    length = request.headers.get(b"content-length", "")
-    limit = -1  # not asked for yet: most requests have no body
-    if length.isdecimal() and int(length) > 0:
-        limit = handler.body_limit(request)
-        if int(length) > limit:
-            return 413
-        request.sink = handler.body_sink(request)
-    pieces: list[bytes] = []
-    size = 0
-    complete = False
-    try:
-        more = True
-        while more:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return 0
-            data: bytes = message.get("body", b"")
-            more = message.get("more_body", False)
-            if not data:
-                continue
-            if limit < 0:
-                limit = handler.body_limit(request)
-                request.sink = handler.body_sink(request)
-            size += len(data)
-            if size > limit:
-                return 413
-            if request.sink is None:
-                pieces.append(data)
-            else:
-                request.sink.feed(data)
-        complete = True
-    finally:
-        if not complete and request.sink is not None:
-            sink, request.sink = request.sink, None
-            sink.abandon()
-    request.body = b"".join(pieces)
-    return None
+class Incoming:
+    """The body of a request, as the host hands it over."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._more = True
+        self.gone = False  # the peer left before the end
+
+    async def read_into(self, request: Request, handler: Handler) -> bool:
+        """False if it is larger than it may be, or the peer has gone."""
+        length = request.headers.get(b"content-length", "")
+        limit = -1  # not asked for yet: most requests have no body
+        if length.isdecimal() and int(length) > 0:
+            limit = handler.body_limit(request)
+            if int(length) > limit:
+                return False
+            request.sink = handler.body_sink(request)
+        pieces: list[bytes] = []
+        size = 0
+        complete = False
+        try:
+            while self._more:
+                data = await self._next()
+                if not data:
+                    continue
+                if limit < 0:
+                    limit = handler.body_limit(request)
+                    request.sink = handler.body_sink(request)
+                size += len(data)
+                if size > limit:
+                    return False
+                if request.sink is None:
+                    pieces.append(data)
+                else:
+                    request.sink.feed(data)
+            complete = not self.gone
+        finally:
+            if not complete and request.sink is not None:
+                sink, request.sink = request.sink, None
+                sink.abandon()
+        request.body = b"".join(pieces)
+        return complete
+
+    async def discard(self) -> None:
+        size = 0
+        while self._more and size <= LINGER_BYTES:
+            size += len(await self._next())
+
+    async def _next(self) -> bytes:
+        message = await self._receive()
+        self.gone = message["type"] == "http.disconnect"
+        self._more = message.get("more_body", False)
+        data: bytes = message.get("body", b"")
+        return data
+
+
+def _lingering(incoming: Incoming, send: Send) -> Send:
+    """A `send` that holds the very end of an answer back until the rest of the request has been read.
+
+    So a peer that is still sending sees the answer and no reset. Some hosts also fail, for all requests of
+    an HTTP/2 connection, when data arrives for a stream whose answer has ended.
+    """
+
+    async def send_and_read(message: Message) -> None:
+        if message.get("more_body", True):
+            await send(message)
+            return
+        await send({**message, "more_body": True})
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LINGER_SECONDS):
+                await incoming.discard()
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    return send_and_read
 
 
 def local_path(scope: Scope) -> bytes:

@@ -19,7 +19,14 @@ from perennial.protocol.messages import join_json
 from perennial.protocol.names import decode_path
 from perennial.protocol.offsets import BEGINNING, NOW, parse_offset
 from perennial.protocol.producers import Repeat
-from perennial.protocol.rejections import Malformed, Rejected, StreamGone, StreamMissing
+from perennial.protocol.rejections import (
+    BucketMissing,
+    Malformed,
+    OffsetTrimmed,
+    Rejected,
+    StreamGone,
+    StreamMissing,
+)
 from perennial.protocol.state import Appended, Closed, StreamState
 from perennial.service.handles import StreamHandle
 from perennial.service.reading import Chunk
@@ -132,9 +139,13 @@ class StreamSurface:
         request = exchange.request
         get = request.headers.get
         producer = h.parse_producer(get(h.PRODUCER_ID), get(h.PRODUCER_EPOCH), get(h.PRODUCER_SEQ))
+        seq = h.parse_seq(get(h.STREAM_SEQ))
         content_type = get(h.CONTENT_TYPE)
         if isinstance(producer, Malformed):
             reject(exchange, producer)
+            return
+        if isinstance(seq, Malformed):
+            reject(exchange, seq)
             return
         if content_type is not None and request.body:
             checked = check_content_type(content_type)
@@ -142,7 +153,7 @@ class StreamSurface:
                 reject(exchange, checked)
                 return
         closed = h.parse_closed(get(h.STREAM_CLOSED))
-        command = Append(request.body, content_type, closed, producer, get(h.STREAM_SEQ))
+        command = Append(request.body, content_type, closed, producer, seq)
         self._service.append(bucket, name, command, partial(self._appended, exchange))
 
     def _appended(self, exchange: Exchange, outcome: Any, state: StreamState | None) -> None:
@@ -176,7 +187,7 @@ class StreamSurface:
             exchange.respond(204, [])
 
     def head(self, exchange: Exchange, bucket: str, name: str) -> None:
-        found = self._find(bucket, name)
+        found = visible_stream(self._service, bucket, name)
         if isinstance(found, Rejected):
             reject(exchange, found)
             return
@@ -192,6 +203,8 @@ class StreamSurface:
             headers.append((h.STREAM_EXPIRES_AT, h.format_instant(state.expires_at_ms).encode()))
         if state.closed:
             headers.append((h.STREAM_CLOSED, b"true"))
+        if state.snapshot is not None:
+            headers.append((h.STREAM_SNAPSHOT_OFFSET, b"%016d" % state.snapshot.offset))
         exchange.respond(200, headers)
 
     # GET
@@ -212,7 +225,7 @@ class StreamSurface:
         if isinstance(position, Malformed):
             reject(exchange, position)
             return
-        found = self._find(bucket, name)
+        found = visible_stream(self._service, bucket, name)
         if isinstance(found, Rejected):
             reject(exchange, found)
             return
@@ -220,6 +233,9 @@ class StreamSurface:
         start = state.tail if token == NOW else (position or 0)
         if start > state.tail:
             reject(exchange, BEYOND_TAIL)
+            return
+        if start < state.earliest:
+            reject(exchange, OffsetTrimmed(state.earliest))
             return
         if mode is None:
             self._catch_up(exchange, handle, state, start, at_now=token == NOW)
@@ -264,20 +280,25 @@ class StreamSurface:
             caching = self._cache_control(handle).encode()
             LongPoll(self._live, exchange, handle, start, cursor, self._max_chunk, caching).start()
 
-    def _find(self, bucket: str, name: str) -> tuple[StreamHandle, StreamState] | Rejected:
-        """What a reader may see: the durable state."""
-        handle = self._service.find(bucket, name)
-        state = None if handle is None else handle.visible
-        if handle is None or state is None:
-            return StreamMissing()
-        if state.soft_deleted:
-            return StreamGone()
-        return handle, state
-
     def _cache_control(self, handle: StreamHandle) -> str:
         deadline = handle.deadline_ms
         remaining = None if deadline is None else (deadline - self._service.now_ms()) // 1000
         return cache_control(remaining, self._private)
+
+
+def visible_stream(
+    service: StreamService, bucket: str, name: str
+) -> tuple[StreamHandle, StreamState] | Rejected:
+    """What a reader may see: the durable state."""
+    if service.buckets.get(bucket) is None:
+        return BucketMissing()
+    handle = service.find(bucket, name)
+    state = None if handle is None else handle.visible
+    if handle is None or state is None:
+        return StreamMissing()
+    if state.soft_deleted:
+        return StreamGone()
+    return handle, state
 
 
 def read_headers(state: StreamState, chunk: Chunk) -> Headers:

@@ -128,6 +128,7 @@ COMMON_HEADERS: Headers = [
         b"Stream-Next-Offset, Stream-Cursor, Stream-Up-To-Date, Stream-Closed, Stream-TTL, "
         b"Stream-Expires-At, Stream-SSE-Data-Encoding, Stream-Snapshot-Offset, Producer-Epoch, Producer-Seq, "
         b"Producer-Expected-Seq, Producer-Received-Seq, Location, ETag, Retry-After, Upstream-Content-Type, "
-        b"Upstream-Status, Stream-Response-Id, Feed-Next-Position, Feed-Head-Position",
+        b"Upstream-Status, Stream-Response-Id, Feed-Next-Position, Feed-Head-Position, "
+        b"Feed-Earliest-Position",
     ),
 ]

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections.abc import Callable
 from typing import Final
 
 from perennial.http.errors import reject
@@ -36,13 +37,21 @@ class LiveReads:
         self.sse_max_age_seconds = sse_max_age_seconds
         self.loop = asyncio.get_running_loop()
         self.readers: set[LongPoll | SseReader] = set()
+        self._on_drain: set[Callable[[], None]] = set()
         self.draining = False
+
+    def on_drain(self, finish: Callable[[], None]) -> Callable[[], None]:
+        """For other waits: `finish` is called when the server stops, until the returned function is."""
+        self._on_drain.add(finish)
+        return lambda: self._on_drain.discard(finish)
 
     def drain(self) -> None:
         """End every live read cleanly, on a boundary from which its client can resume."""
         self.draining = True
         for reader in tuple(self.readers):
             reader.finish()
+        for finish in tuple(self._on_drain):
+            finish()
 
 
 class LongPoll:
@@ -222,7 +231,8 @@ class SseReader:
             if caught_up and self._greeted and not state.closed:
                 return
             if not self._send_batch(state):
-                exchange.abort()
+                # A snapshot has overtaken this reader: when it comes back it is told so.
+                self.finish()
                 return
             self._greeted = True
             if state.closed and self._position == state.tail:

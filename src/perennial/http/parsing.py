@@ -148,11 +148,17 @@ class RequestReader:
             request = ParsedRequest("", b"", b"", self._headers, self._client, False)
         request.keep_alive = False
         request.refusal = (status, reason)
-        self.close()
+        self._finish()
         self.ready.append(request)
 
     def close(self) -> None:
-        """Read nothing more; a body that is half fed to its sink is abandoned."""
+        """Nothing more will be handled, read or not: bodies in their sinks are abandoned."""
+        self._finish()
+        for request in self.ready:
+            abandon_body(request)
+        self.ready.clear()
+
+    def _finish(self) -> None:
         self.phase = DONE
         self._parser = None  # which refers back to us
         self.wants_continue = False

@@ -6,9 +6,10 @@ import socket
 import time
 from typing import Protocol
 
-from perennial.http.connection import Connection, ServerState
+from perennial.http.connection import Connection
 from perennial.http.exchange import Handler
 from perennial.http.limits import Limits
+from perennial.http.state import ServerState
 
 BACKLOG = 4096
 TICK_SECONDS = 0.5

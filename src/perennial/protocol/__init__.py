@@ -13,6 +13,7 @@ Module map:
 - `append`      may this append or close happen?
 - `create`      may this stream be created, plain or as a fork?
 - `removal`     deletion, soft deletion and the release of fork references
+- `snapshots`   may this snapshot be published?
 - `expiry`      time to live and absolute expiry
 - `conditional` ETags, If-None-Match and Cache-Control
 - `cursors`     cursors that let caches collapse live reads

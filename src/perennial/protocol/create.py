@@ -12,6 +12,7 @@ from perennial.protocol.rejections import (
     ContentTypeConflict,
     Malformed,
     NameTaken,
+    OffsetTrimmed,
     Rejected,
     SourceGone,
     SourceMissing,
@@ -86,6 +87,8 @@ def decide_fork(
     offset = source.tail if fork.offset is None else fork.offset
     if offset > source.tail or anchor is None:
         return Malformed("Stream-Fork-Offset lies beyond the source's tail")
+    if offset < source.earliest:
+        return OffsetTrimmed(source.earliest)
     end = _fork_end(source, offset, fork.sub_offset, anchor)
     if isinstance(end, Malformed):
         return end
@@ -98,6 +101,7 @@ def decide_fork(
         expires_at_ms=source.expires_at_ms if inherits_lifetime else command.expires_at_ms,
         origin=ForkOrigin(fork.bucket, fork.name, offset, fork.sub_offset),
         lineage=lineage_up_to(source, end),
+        snapshot=source.snapshot,
     )
     return _with_body(created, command, now_ms)
 

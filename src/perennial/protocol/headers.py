@@ -30,6 +30,9 @@ PRODUCER_EXPECTED_SEQ: Final = b"producer-expected-seq"
 PRODUCER_RECEIVED_SEQ: Final = b"producer-received-seq"
 
 LARGEST_SAFE_INTEGER: Final = 2**53 - 1
+LAST_INSTANT_MS: Final = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z: years have four digits
+# What a stream remembers for a writer is rewritten with every append; these are names, not documents.
+MAX_REMEMBERED_CHARS: Final = 1024
 
 _COUNT = re.compile(r"0|[1-9][0-9]*")
 _DIGITS = re.compile(r"[0-9]+")
@@ -58,7 +61,9 @@ def parse_expires_at(value: str) -> int | Malformed:
         try:
             # Python keeps microseconds at most; digits beyond them cannot change the millisecond.
             text = re.sub(r"(\.[0-9]{6})[0-9]+", r"\1", value.upper())
-            return round(datetime.fromisoformat(text).timestamp() * 1000)
+            at_ms = round(datetime.fromisoformat(text).timestamp() * 1000)
+            if at_ms <= LAST_INSTANT_MS:
+                return max(0, at_ms)  # all that lies before 1970 has passed, and deadlines have no sign
         except (ValueError, OverflowError):
             pass  # such as February the 30th
     return Malformed(
@@ -81,9 +86,20 @@ def parse_producer(
         return Malformed("Producer-Id, Producer-Epoch and Producer-Seq must be sent together")
     if not identity:
         return Malformed("Producer-Id must not be empty")
+    if len(identity) > MAX_REMEMBERED_CHARS:
+        return Malformed(f"Producer-Id is longer than {MAX_REMEMBERED_CHARS} characters")
+    numbers = []
     for name, value in (("Producer-Epoch", epoch), ("Producer-Seq", seq)):
-        # The slice keeps a megabyte of digits from becoming a slow integer conversion.
-        digits = value.lstrip("0") if _DIGITS.fullmatch(value) else None
-        if digits is None or int(digits[:17] or "0") > LARGEST_SAFE_INTEGER:
+        # Never more than seventeen digits are converted: thousands would be slow, and then an error.
+        digits = value.lstrip("0") or "0"
+        if _DIGITS.fullmatch(value) is None or int(digits[:17]) > LARGEST_SAFE_INTEGER:
             return Malformed(f"{name} must be a whole number up to 2^53-1, not {value[:64]!r}")
-    return ProducerClaim(identity, int(epoch), int(seq))
+        numbers.append(int(digits))
+    return ProducerClaim(identity, *numbers)
+
+
+def parse_seq(value: str | None) -> str | Malformed | None:
+    """Opaque, and compared character by character; only its length is limited."""
+    if value is not None and len(value) > MAX_REMEMBERED_CHARS:
+        return Malformed(f"Stream-Seq is longer than {MAX_REMEMBERED_CHARS} characters")
+    return value

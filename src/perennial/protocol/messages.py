@@ -4,7 +4,9 @@ A byte stream takes each body as one message. A JSON stream takes one message pe
 flattened, and keeps each value's own bytes: nothing is ever re-serialised.
 """
 
+import re
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
@@ -13,7 +15,15 @@ from perennial.protocol.rejections import Malformed
 _value = msgspec.json.Decoder(msgspec.Raw)
 _array = msgspec.json.Decoder(list[msgspec.Raw])
 
+# Python refuses to read integers of more than 4300 digits: one such message and its readers are stuck.
+MAX_DIGITS: Final = 1000
+
+_LONG_NUMBER: Final = b"0" * (MAX_DIGITS + 1)
+_DIGITS_TO_ZEROS: Final = bytes.maketrans(b"123456789", b"000000000")
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"')
+
 _TOO_DEEP = Malformed("the JSON is nested too deeply")
+_TOO_LONG = Malformed(f"the JSON has a number of more than {MAX_DIGITS} digits")
 EMPTY_ARRAY = Malformed("an empty JSON array appends nothing; send at least one message")
 
 
@@ -23,6 +33,8 @@ def split_json(body: bytes) -> list[bytes] | Malformed:
         # The decoder checks structure but skips over string contents, so UTF-8 is checked here.
         body.decode("utf-8")
         whole = bytes(_value.decode(body))
+        if len(whole) > MAX_DIGITS and _has_long_number(whole):
+            return _TOO_LONG
         if not whole.startswith(b"["):
             return [whole]
         return [bytes(element) for element in _array.decode(whole)]
@@ -38,3 +50,10 @@ def split_json(body: bytes) -> list[bytes] | Malformed:
 
 def join_json(messages: Iterable[bytes | memoryview]) -> bytes:
     return b"[" + b",".join(messages) + b"]"
+
+
+def _has_long_number(text: bytes) -> bool:
+    # Two linear passes that run at memory speed; strings are only told from numbers if there is a reason to.
+    if _LONG_NUMBER not in text.translate(_DIGITS_TO_ZEROS):
+        return False
+    return _LONG_NUMBER in _STRING.sub(b"", text).translate(_DIGITS_TO_ZEROS)

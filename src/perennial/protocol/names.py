@@ -10,6 +10,8 @@ DEFAULT_BUCKET: Final = "default"
 PROXY_BUCKET: Final = "proxy"
 RESERVED_PREFIX: Final = "__ds"
 MAX_NAME_BYTES: Final = 1024
+MAX_ID_BYTES: Final = 122
+LISTING: Final = "streams"
 
 _BUCKET = re.compile(r"[a-z0-9_-]{4,64}")
 
@@ -38,6 +40,19 @@ def check_stream_name(name: str) -> str | Malformed:
         if segment in ("", ".", ".."):
             return Malformed(f"a stream name must not have the segment {segment!r}")
     return name
+
+
+def check_stream_id(bucket: str, stream_id: str) -> str | Malformed:
+    """A stream's id within a bucket (extensions, 1.1): one path segment, so no slash in any disguise."""
+    if stream_id == LISTING:
+        return Malformed(f"the stream id {LISTING!r} is reserved for the bucket's listing")
+    if len(f"{bucket}/{stream_id}".encode()) > MAX_ID_BYTES:
+        return Malformed(f"bucket and stream id together are longer than {MAX_ID_BYTES} bytes")
+    if "/" in stream_id or "\0" in stream_id or ".." in stream_id or stream_id in ("", "."):
+        return Malformed(
+            f"malformed stream id {stream_id[:80]!r}: it must not be empty or hold '/', NUL or '..'"
+        )
+    return stream_id
 
 
 def check_bucket_id(bucket: str) -> str | Malformed:

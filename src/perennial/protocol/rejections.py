@@ -96,6 +96,32 @@ class OffsetTrimmed(Rejected, frozen=True):
     earliest: int
 
 
+class BeyondTail(Rejected, frozen=True):
+    """The snapshot offset lies beyond the stream's tail."""
+
+    tail: int
+
+
+class SnapshotMissing(Rejected, frozen=True):
+    """There is no such snapshot: none was published, or a newer one has replaced it."""
+
+
+class SnapshotInUse(Rejected, frozen=True):
+    """The latest snapshot cannot be deleted: bootstrap would become incomplete. Publish a newer one."""
+
+
+class BucketExists(Rejected, frozen=True):
+    """A bucket with this id exists."""
+
+
+class BucketNotEmpty(Rejected, frozen=True):
+    """The bucket still has streams; delete them first."""
+
+
+class BuiltInBucket(Rejected, frozen=True):
+    """This bucket is built in: it is always there and cannot be created or deleted."""
+
+
 class SourceMissing(Rejected, frozen=True):
     """The stream to fork from does not exist."""
 

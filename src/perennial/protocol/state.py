@@ -40,6 +40,20 @@ class ForkOrigin(msgspec.Struct, frozen=True, array_like=True):
     sub_offset: int
 
 
+class Snapshot(msgspec.Struct, frozen=True, array_like=True):
+    """A materialised fold of everything before `offset`, kept as blob `blob` by stream `owner`.
+
+    `lent`: a fork has taken it over, so the owner keeps the blob as long as it has forks.
+    """
+
+    offset: int
+    content_type: str
+    size: int
+    blob: int
+    owner: int
+    lent: bool = False
+
+
 class StreamState(msgspec.Struct, frozen=True, array_like=True):
     """One incarnation of a stream. `tail` is what was accepted; durability is the service's business."""
 
@@ -57,6 +71,14 @@ class StreamState(msgspec.Struct, frozen=True, array_like=True):
     lineage: tuple[Inherited, ...] = ()
     forks: int = 0
     soft_deleted: bool = False
+    snapshot: Snapshot | None = None
+    # Superseded snapshots that forks still show.
+    kept_blobs: tuple[int, ...] = ()
+
+    @property
+    def earliest(self) -> int:
+        """Where the retained range begins: everything before is in the snapshot only."""
+        return self.snapshot.offset if self.snapshot is not None else 0
 
     @property
     def base(self) -> int:
@@ -72,6 +94,7 @@ class Created(msgspec.Struct, frozen=True):
     expires_at_ms: int | None = None
     origin: ForkOrigin | None = None
     lineage: tuple[Inherited, ...] = ()
+    snapshot: Snapshot | None = None
 
 
 class Appended(msgspec.Struct, frozen=True):
@@ -99,6 +122,12 @@ class ForkReleased(msgspec.Struct, frozen=True):
     """A fork of this stream is gone."""
 
 
+class SnapshotPublished(msgspec.Struct, frozen=True):
+    """A new snapshot replaces the one before, and with it all retained data before its offset."""
+
+    snapshot: Snapshot
+
+
 class SoftDeleted(msgspec.Struct, frozen=True):
     """Deleted for its users; kept for its forks."""
 
@@ -107,7 +136,7 @@ class Removed(msgspec.Struct, frozen=True):
     """Gone, data and all."""
 
 
-Record = Created | Appended | Closed | ForkTaken | ForkReleased | SoftDeleted | Removed
+Record = Created | Appended | Closed | ForkTaken | ForkReleased | SnapshotPublished | SoftDeleted | Removed
 
 
 def apply(state: StreamState | None, record: Record) -> StreamState | None:
@@ -126,6 +155,7 @@ def apply(state: StreamState | None, record: Record) -> StreamState | None:
             tail=record.lineage[-1].end if record.lineage else 0,
             origin=record.origin,
             lineage=record.lineage,
+            snapshot=record.snapshot,
         )
     assert state is not None, "only Created applies to nothing"
     if isinstance(record, Closed):
@@ -137,12 +167,28 @@ def apply(state: StreamState | None, record: Record) -> StreamState | None:
             last_write_ms=record.at_ms,
         )
     if isinstance(record, ForkTaken):
-        return msgspec.structs.replace(state, forks=state.forks + 1)
+        lent = state.snapshot and msgspec.structs.replace(state.snapshot, lent=True)
+        return msgspec.structs.replace(state, forks=state.forks + 1, snapshot=lent)
     if isinstance(record, ForkReleased):
-        return msgspec.structs.replace(state, forks=state.forks - 1)
+        kept = state.kept_blobs if state.forks > 1 else ()
+        return msgspec.structs.replace(state, forks=state.forks - 1, kept_blobs=kept)
+    if isinstance(record, SnapshotPublished):
+        kept = state.kept_blobs
+        old = state.snapshot
+        if old is not None and old.owner == state.id and old.lent and state.forks:
+            kept = (*kept, old.blob)
+        return msgspec.structs.replace(state, snapshot=record.snapshot, kept_blobs=kept)
     if isinstance(record, SoftDeleted):
         return msgspec.structs.replace(state, soft_deleted=True)
     return None
+
+
+def blobs_of(state: StreamState | None) -> set[int]:
+    """The blobs this stream owns; what a change drops from here may be discarded."""
+    if state is None:
+        return set()
+    own = {state.snapshot.blob} if state.snapshot and state.snapshot.owner == state.id else set()
+    return own.union(state.kept_blobs)
 
 
 def _appended(state: StreamState, record: Appended) -> StreamState:
@@ -162,4 +208,6 @@ def _appended(state: StreamState, record: Appended) -> StreamState:
         state.lineage,
         state.forks,
         state.soft_deleted,
+        state.snapshot,
+        state.kept_blobs,
     )

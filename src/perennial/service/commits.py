@@ -21,7 +21,7 @@ from perennial.service.handles import StreamHandle
 from perennial.store.blocks import encode_append
 from perennial.store.errors import StoreError
 from perennial.store.feedlog import FeedBuilder, table_row
-from perennial.store.interface import Batch, Counters, Store, StreamRow
+from perennial.store.interface import Batch, Store, StreamRow
 
 log = logging.getLogger("perennial.commits")
 
@@ -57,17 +57,31 @@ class Entry:
 class Commit:
     """What will become durable together, and who waits for it."""
 
-    __slots__ = ("discarded", "done", "entries", "handles", "producers", "replies", "states")
+    __slots__ = (
+        "changed",
+        "done",
+        "entries",
+        "extras",
+        "handles",
+        "positions",
+        "producers",
+        "replies",
+        "states",
+    )
 
     def __init__(self) -> None:
         self.handles: dict[StreamHandle, None] = {}
         self.entries: list[Entry] = []
         self.producers: dict[tuple[int, str], ProducerState] = {}
-        self.discarded: list[int] = []
+        # The next feed position of each bucket this commit adds to.
+        self.positions: dict[str, int] = {}
+        # Whatever else must become durable together with the rest.
+        self.extras: list[Callable[[Batch], None]] = []
         self.replies: list[tuple[Reply, Any, StreamState | None]] = []
         # The handles' states as written, which become visible when this commit is durable, and the leases
         # the store held before, which are the truth again if it fails.
         self.states: list[tuple[StreamHandle, StreamState | None, int | None]] = []
+        self.changed = False
         self.done = False
 
 
@@ -75,15 +89,21 @@ class Committer:
     """Owns the open commit, the one in flight, and the counters they draw on."""
 
     def __init__(
-        self, store: Store, buckets: Buckets, clock: Clock, became_visible: Callable[[StreamHandle], None]
+        self,
+        store: Store,
+        buckets: Buckets,
+        clock: Clock,
+        became_visible: Callable[[StreamHandle], None],
+        feed_grew: Callable[[str, int], None],
+        forget_changes: Callable[[], None],
     ) -> None:
         self._store = store
         self._buckets = buckets
         self._clock = clock
         self._became_visible = became_visible
-        counters = store.counters()
-        self._next_stream_id = counters.stream_id
-        self._next_position = counters.position
+        self._feed_grew = feed_grew
+        self._forget_changes = forget_changes
+        self._next_id = store.next_id()
         self._open = Commit()
         self._flight: Commit | None = None
         self._scheduled = False
@@ -96,15 +116,18 @@ class Committer:
         self._idle = asyncio.Event()
         self._idle.set()
 
-    @property
-    def head_position(self) -> int:
-        """The newest position given to a written commit; 0 when there is none."""
-        return self._next_position - 1
+    def new_id(self) -> int:
+        """For a stream or a blob: never given before, also across restarts."""
+        number = self._next_id
+        self._next_id += 1
+        return number
 
-    def new_stream_id(self) -> int:
-        stream_id = self._next_stream_id
-        self._next_stream_id += 1
-        return stream_id
+    def enlist(self) -> Commit:
+        """The open commit, for a change that belongs to no stream."""
+        commit = self._open
+        commit.changed = True
+        self.schedule()
+        return commit
 
     def touch(self, handle: StreamHandle) -> Commit:
         """The open commit, which will store this handle's accepted state."""
@@ -112,7 +135,7 @@ class Committer:
         if handle.last_commit is not commit:
             commit.handles[handle] = None
             handle.last_commit = commit
-            self.schedule()
+            self.enlist()
         return commit
 
     def answer(self, handle: StreamHandle, reply: Reply, outcome: Any, state: StreamState | None) -> None:
@@ -147,7 +170,7 @@ class Committer:
         if self._flight is not None:
             return
         commit = self._open
-        if not commit.handles:
+        if not commit.changed:
             self._idle.set()
             return
         self._open = Commit()
@@ -192,6 +215,8 @@ class Committer:
             reply(outcome, after)
         for handle, _, _ in commit.states:
             self._became_visible(handle)
+        for bucket, position in commit.positions.items():
+            self._feed_grew(bucket, position)
 
     def _fail(self, commit: Commit, error: StoreError) -> None:
         """Nothing of this commit, nor of what was accepted on top of it, has happened."""
@@ -206,7 +231,7 @@ class Committer:
                 handle.producers.clear()
         for handle, _, stored_lease_ms in commit.states:
             handle.stored_lease_ms = stored_lease_ms
-        self._buckets.forget_changes()
+        self._forget_changes()
         for failed in (commit, later):
             for reply, _, state in failed.replies:
                 reply(NotStored(), state)
@@ -217,13 +242,13 @@ class Committer:
         self._encode_entries(commit, batch, now_us)
         for (stream_id, producer_id), producer in commit.producers.items():
             batch.put_producer(stream_id, producer_id, producer)
-        for stream_id in commit.discarded:
-            batch.discard(stream_id)
+        for extra in commit.extras:
+            extra(batch)
         for handle in commit.handles:
             commit.states.append((handle, handle.accepted, handle.stored_lease_ms))
             self._encode_row(handle, batch)
         self._buckets.write_changes(batch)
-        batch.put_counters(Counters(self._next_stream_id, self._next_position))
+        batch.put_next_id(self._next_id)
         return batch
 
     def _encode_entries(self, commit: Commit, batch: Batch, now_us: int) -> None:
@@ -234,16 +259,17 @@ class Committer:
             by_bucket.setdefault(entry.bucket, []).append(entry)
         for bucket, entries in by_bucket.items():
             feed = FeedBuilder()
-            first = position = self._next_position
+            first = position = self._buckets.next_position(bucket)
             for entry in entries:
                 payload, ends = entry.payload, entry.ends
                 if payload:
                     put_block(entry.stream_id, entry.offset, encode_append(position, now_us, payload, ends))
-                position += feed.add(
-                    entry.stream_id, entry.feed_row, entry.offset, payload, ends, entry.closes
+                position = feed.add(
+                    position, entry.stream_id, entry.feed_row, entry.offset, payload, ends, entry.closes
                 )
-            batch.put_feed(bucket, first, feed.encode(first, now_us))
-            self._next_position = position
+            batch.put_feed(bucket, first, feed.encode(now_us))
+            self._buckets.advance(bucket, position)
+            commit.positions[bucket] = position
 
     def _encode_row(self, handle: StreamHandle, batch: Batch) -> None:
         stored, lease = handle.stored_lease_ms, handle.lease_ms

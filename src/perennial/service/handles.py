@@ -107,6 +107,10 @@ class Handles:
         row = self._store.stream(key)
         return None if row is None else self._add(StreamHandle(key, row.state, row.deadline_ms))
 
+    def peek(self, key: bytes) -> StreamHandle | None:
+        """The handle if it is in memory."""
+        return self._by_key.get(key)
+
     def find_or_make(self, key: bytes) -> StreamHandle:
         return self.find(key) or self._add(StreamHandle(key, None, None))
 

@@ -22,7 +22,11 @@ class Housekeeper:
     def __init__(self, service: StreamService) -> None:
         self._sealer = Sealer(service.store)
         service.on_growth = self._sealer.grew
-        self._steps = (Sweeper(service).step, service.store.collect_garbage, self._sealer.step)
+        self._steps = (
+            Sweeper(service).step,
+            lambda: service.store.collect_garbage(lambda number: service.held[number] > 0),
+            self._sealer.step,
+        )
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:

@@ -40,19 +40,30 @@ def anchor_at(store: Store, state: StreamState, position: int) -> Anchor | None:
         return None
     if position == state.tail:
         return Anchor(aligned=True, following=())
-    block = next(blocks_between(store, state, position, position + 1))
+    _, _, block = next(_blocks(store, state, position, position + 1))
     return Anchor(aligned=block.is_boundary(position), following=block.append_after(position))
 
 
-def blocks_between(store: Store, state: StreamState, start: int, end: int) -> Iterator[Block]:
-    """Stored blocks that overlap [start, end). A fork's own blocks follow those it inherits.
+def messages_between(store: Store, state: StreamState, start: int, end: int) -> Iterator[memoryview]:
+    """The messages of [start, end), whole; a message that a fork's base cuts is a message up to the cut."""
+    for low, high, block in _blocks(store, state, start, end):
+        first, last = block.message_range(low, high)
+        yield from block.messages(first, last)
+        cut_from = max(low, block.start + (block.ends[last - 1] if last else 0))
+        if cut_from < min(high, block.end):
+            yield block.cut(cut_from, high)
 
-    A block of an ancestor may reach beyond the fork's base: cut at the fork's segment ends, not the block's.
+
+def _blocks(store: Store, state: StreamState, start: int, end: int) -> Iterator[tuple[int, int, Block]]:
+    """Stored blocks that overlap [start, end), each with the part of the range its segment covers.
+
+    A block of an ancestor may reach beyond the fork's base: what counts are the segment's ends.
     """
     for segment_start, segment_end, segment_id in _segments(state):
         low, high = max(start, segment_start), min(end, segment_end)
         if low < high:
-            yield from store.blocks(segment_id, low, high)
+            for block in store.blocks(segment_id, low, high):
+                yield low, high, block
 
 
 def _segments(state: StreamState) -> Iterator[tuple[int, int, int]]:
@@ -64,28 +75,20 @@ def _segments(state: StreamState) -> Iterator[tuple[int, int, int]]:
 
 def _read_bytes(store: Store, state: StreamState, start: int, limit: int) -> Chunk:
     end = min(state.tail, start + limit)
-    pieces = []
-    for segment_start, segment_end, segment_id in _segments(state):
-        low, high = max(start, segment_start), min(end, segment_end)
-        if low < high:
-            pieces += [block.cut(low, high) for block in store.blocks(segment_id, low, high)]
+    pieces = [block.cut(low, high) for low, high, block in _blocks(store, state, start, end)]
     return Chunk(start, end, pieces)
 
 
 def _read_messages(store: Store, state: StreamState, start: int, limit: int) -> Chunk | Malformed:
     pieces: list[memoryview] = []
     position = start
-    for segment_start, segment_end, segment_id in _segments(state):
-        low, high = max(position, segment_start), segment_end
-        if low >= high:
-            continue
-        for block in store.blocks(segment_id, low, high):
-            if block.start < position and not block.is_boundary(position):
-                return NOT_A_BOUNDARY
-            first, last = block.message_range(position, high)
-            for message in block.messages(first, last):
-                if pieces and position + len(message) > start + limit:
-                    return Chunk(start, position, pieces)
-                pieces.append(message)
-                position += len(message)
+    for low, high, block in _blocks(store, state, start, state.tail):
+        if block.start < low and not block.is_boundary(low):
+            return NOT_A_BOUNDARY
+        first, last = block.message_range(low, high)
+        for message in block.messages(first, last):
+            if pieces and position + len(message) > start + limit:
+                return Chunk(start, position, pieces)
+            pieces.append(message)
+            position += len(message)
     return Chunk(start, position, pieces)

@@ -4,7 +4,9 @@ Answers are given through a reply function, at once or when the commit they rest
 never speaks of something that a crash could still take back, and that includes "you sent this before".
 """
 
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -12,8 +14,9 @@ import msgspec
 from perennial.protocol.append import Append, decide_append
 from perennial.protocol.create import Create, decide_create, decide_fork
 from perennial.protocol.expiry import deadline_ms, slack_ms
-from perennial.protocol.rejections import BucketMissing, Rejected, StreamMissing
+from perennial.protocol.rejections import BucketMissing, OffsetTrimmed, Rejected, StreamMissing
 from perennial.protocol.removal import after_release, decide_delete, expire
+from perennial.protocol.snapshots import NOT_A_BOUNDARY, judge_offset
 from perennial.protocol.state import (
     Appended,
     Closed,
@@ -23,16 +26,22 @@ from perennial.protocol.state import (
     ProducerState,
     Record,
     Removed,
+    Snapshot,
+    SnapshotPublished,
     SoftDeleted,
     StreamState,
     apply,
+    blobs_of,
 )
 from perennial.service.buckets import Buckets
 from perennial.service.clock import Clock, system_clock
-from perennial.service.commits import Committer, Entry, Reply
+from perennial.service.commits import Commit, Committer, Entry, Reply
+from perennial.service.feed import Feed
+from perennial.service.graves import Graves
 from perennial.service.handles import Handles, StreamHandle, Watcher
 from perennial.service.reading import Chunk, anchor_at, read_chunk
-from perennial.store.interface import Store
+from perennial.service.uploads import Upload
+from perennial.store.interface import Batch, Store
 from perennial.store.keys import stream_key
 
 # Producers a handle remembers before it asks the store again.
@@ -47,9 +56,17 @@ class StreamService:
         self._clock = clock
         self.buckets = Buckets(store, clock() // 1000)
         self.handles = Handles(store)
-        self.committer = Committer(store, self.buckets, clock, self._became_visible)
+        self.graves = Graves(store)
+        self.feed = Feed(store, self.buckets, self.graves)
+        self.committer = Committer(
+            store, self.buckets, clock, self._became_visible, self.feed.grew, self._forget_changes
+        )
+        # Ids of streams and blobs that someone is reading piece by piece; not to be cleaned up meanwhile.
+        self.held: Counter[int] = Counter()
         # Told of every stream whose data grew; sealing hooks in here.
         self.on_growth: Callable[[StreamHandle], None] = lambda handle: None
+        # By bucket: told of a stream about to be closed, while its last words can still be written.
+        self.before_close: dict[str, Callable[[str], None]] = {}
 
     def now_ms(self) -> int:
         return self._clock() // 1000
@@ -84,14 +101,30 @@ class StreamService:
         state = handle.visible
         if state is None:
             return StreamMissing()
+        if start < state.earliest:
+            return OffsetTrimmed(state.earliest)
         return read_chunk(self.store, state, start, limit)
+
+    def hold(self, *ids: int) -> Callable[[], None]:
+        """Keep what is stored under these ids until the returned function is called."""
+        self.held.update(ids)
+
+        def release() -> None:
+            self.held.subtract(ids)
+            for number in ids:
+                if not self.held[number]:
+                    del self.held[number]
+
+        return release
 
     # Changing
 
     def append(self, bucket: str, name: str, command: Append, reply: Reply) -> None:
+        if command.close and bucket in self.before_close:
+            self.before_close[bucket](name)
         handle = self.find(bucket, name)
         if handle is None:
-            reply(StreamMissing(), None)
+            reply(self._missing(bucket), None)
             return
         state = handle.accepted
         claim = command.producer
@@ -126,7 +159,7 @@ class StreamService:
         source: StreamHandle | None = None
         if existing is not None or command.fork is None:
             state = None if existing is None else existing.accepted
-            outcome = decide_create(state, command, self.committer.new_stream_id(), self.now_ms())
+            outcome = decide_create(state, command, self.committer.new_id(), self.now_ms())
         else:
             source = self.find(command.fork.bucket, command.fork.name)
             outcome = self._decide_fork(source, command)
@@ -142,10 +175,44 @@ class StreamService:
         else:
             reply(outcome, None)
 
+    def publish(
+        self, bucket: str, name: str, offset: int, content_type: str, upload: Upload, reply: Reply
+    ) -> None:
+        """Make an uploaded snapshot the stream's latest, and everything before it obsolete."""
+        handle = self.find(bucket, name)
+        rejected = self.judge_snapshot(handle, offset)
+        if rejected is not None or handle is None or handle.accepted is None:
+            upload.abandon()
+            reply(rejected or StreamMissing(), None)
+            return
+        upload.finish()
+        snapshot = Snapshot(offset, content_type, upload.size, upload.blob, handle.accepted.id)
+        self._change(handle, SnapshotPublished(snapshot))
+        self.committer.answer(handle, reply, SnapshotPublished(snapshot), handle.accepted)
+
+    def judge_snapshot(self, handle: StreamHandle | None, offset: int) -> Rejected | None:
+        """Could a snapshot be published there now?"""
+        state = None if handle is None else handle.visible
+        rejected = judge_offset(state, offset)
+        if rejected is None and state is not None:
+            anchor = anchor_at(self.store, state, offset)
+            if anchor is None or not anchor.aligned:
+                rejected = NOT_A_BOUNDARY
+        return rejected
+
+    def create_bucket(self, bucket: str, reply: Callable[[Rejected | None], None]) -> None:
+        self._answer_bucket(self.buckets.create(bucket, self.now_ms()), reply)
+
+    def delete_bucket(self, bucket: str, reply: Callable[[Rejected | None], None]) -> None:
+        rejected = self.buckets.delete(bucket)
+        if rejected is None:
+            self.committer.enlist().extras.append(lambda batch: batch.clear_feed(bucket))
+        self._answer_bucket(rejected, reply)
+
     def delete(self, bucket: str, name: str, reply: Reply) -> None:
         handle = self.find(bucket, name)
         if handle is None:
-            reply(StreamMissing(), None)
+            reply(self._missing(bucket), None)
             return
         outcome = decide_delete(handle.accepted)
         if isinstance(outcome, Removed | SoftDeleted):
@@ -168,6 +235,9 @@ class StreamService:
 
     # Steps
 
+    def _missing(self, bucket: str) -> StreamMissing | BucketMissing:
+        return StreamMissing() if self.buckets.get(bucket) is not None else BucketMissing()
+
     def _decide_fork(self, source: StreamHandle | None, command: Create) -> Any:
         fork = command.fork
         assert fork is not None, "asked for a fork"
@@ -179,7 +249,7 @@ class StreamService:
             tail = visible.tail if visible is not None and visible.id == state.id else state.base
             state = msgspec.structs.replace(state, tail=tail)
             anchor = anchor_at(self.store, state, tail if fork.offset is None else fork.offset)
-        return decide_fork(state, anchor, command, self.committer.new_stream_id(), self.now_ms())
+        return decide_fork(state, anchor, command, self.committer.new_id(), self.now_ms())
 
     def _change(self, handle: StreamHandle, record: Record) -> None:
         """Accept one record: the state moves, and the open commit takes it along."""
@@ -189,6 +259,7 @@ class StreamService:
             assert before is not None, "Created precedes data"
             commit.entries.append(Entry(handle, before, record))
         handle.accepted = after = apply(before, record)
+        self._write_consequences(commit, handle, before, after, record)
         if isinstance(record, Created):
             assert after is not None, "just created"
             self.buckets.count(handle.bucket, streams=1)
@@ -199,6 +270,45 @@ class StreamService:
             if after.ttl_seconds is not None:
                 self._restart_window(handle, after)
 
+    def _write_consequences(
+        self,
+        commit: Commit,
+        handle: StreamHandle,
+        before: StreamState | None,
+        after: StreamState | None,
+        record: Record,
+    ) -> None:
+        """What a record means for stored data beyond the stream's own row."""
+        extras = commit.extras
+        for blob in blobs_of(before) - blobs_of(after):
+            extras.append(partial(_discard_blob, blob))
+        if before is None:
+            return
+        stream_id, bucket = before.id, handle.bucket
+        if isinstance(record, SnapshotPublished):
+            offset = record.snapshot.offset
+            extras.append(lambda batch: batch.keep_blob(record.snapshot.blob))
+            extras.append(lambda batch: self.graves.dig(batch, bucket, stream_id, offset))
+        if isinstance(record, Removed | SoftDeleted):
+            extras.append(lambda batch: self.graves.dig(batch, bucket, stream_id))
+        if after is None:
+            extras.append(lambda batch: batch.discard(stream_id))
+        elif isinstance(record, SnapshotPublished | ForkReleased) and after.earliest and not after.forks:
+            # Forks may still need what lies before; with the last one gone, nobody does.
+            earliest = after.earliest
+            extras.append(lambda batch: batch.discard_before(stream_id, earliest))
+
+    def _answer_bucket(self, rejected: Rejected | None, reply: Callable[[Rejected | None], None]) -> None:
+        if rejected is not None:
+            reply(rejected)
+            return
+        replies = self.committer.enlist().replies
+        replies.append((lambda outcome, _: reply(outcome), None, None))
+
+    def _forget_changes(self) -> None:
+        self.buckets.forget_changes()
+        self.graves.forget_changes()
+
     def _remove(self, handle: StreamHandle, record: Removed | SoftDeleted) -> None:
         """Removal, and all that follows: a deleted stream leaves with its last fork, up the chain."""
         state = handle.accepted
@@ -208,8 +318,6 @@ class StreamService:
         if isinstance(record, SoftDeleted):
             self.buckets.count(handle.bucket, streams=-1, hidden=1)
             return
-        commit = self.committer.touch(handle)
-        commit.discarded.append(state.id)
         if state.soft_deleted:
             self.buckets.count(handle.bucket, hidden=-1)
         else:
@@ -266,3 +374,7 @@ class StreamService:
             watcher.changed()
         if handle.visible is None:
             self.handles.forget(handle)
+
+
+def _discard_blob(blob: int, batch: Batch) -> None:
+    batch.discard_blob(blob)

@@ -5,9 +5,11 @@ streams. Small payloads are copied here, so that reading a feed is one sequentia
 `INLINE_LIMIT` bytes or more stay in their stream's block only, and the entry points at them: copying
 those would double the disk's work for bytes that a single look-up finds quickly.
 
-    head       version, flags, number of entries, of messages, of streams, commit time, first position
-    streams    u32 per entry: index into the table of streams
+    head       version, flags, number of entries, of messages, of streams, size of the table
+    positions  u64 per entry: the feed position of its first message, or of the close
+    times      u64 per entry: commit time in microseconds
     offsets    u64 per entry: where the append begins in its stream
+    streams    u32 per entry: index into the table of streams
     counts     u32 per entry: its messages (0: a close without data)
     kinds      u8 per entry: CLOSES, POINTER bits
     lengths    u32 per message
@@ -17,15 +19,22 @@ those would double the disk's work for bytes that a single look-up finds quickly
 
 import struct
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from perennial.store.errors import StoreCorrupt
 
 VERSION: Final = 1
 CLOSES: Final = 1
 POINTER: Final = 2
 INLINE_LIMIT: Final = 16 * 1024
 
-HEAD: Final = struct.Struct("<BBHIIIIQQ")
+_HEAD: Final = struct.Struct("<BBHIIII")
 _TABLE_ROW = struct.Struct("<QHH")
+
+Numbers = npt.NDArray[Any]
 
 
 def table_row(stream_id: int, name: str, content_type: str) -> bytes:
@@ -37,26 +46,45 @@ def table_row(stream_id: int, name: str, content_type: str) -> bytes:
 class FeedBuilder:
     """Collects one commit's entries for one bucket."""
 
-    __slots__ = ("_counts", "_indices", "_kinds", "_lengths", "_offsets", "_payloads", "_streams", "_table")
+    __slots__ = (
+        "_counts",
+        "_indices",
+        "_kinds",
+        "_lengths",
+        "_offsets",
+        "_payloads",
+        "_positions",
+        "_streams",
+        "_table",
+    )
 
     def __init__(self) -> None:
         self._indices: dict[int, int] = {}
         self._table: list[bytes] = []
-        self._streams: list[int] = []
+        self._positions: list[int] = []
         self._offsets: list[int] = []
+        self._streams: list[int] = []
         self._counts: list[int] = []
         self._kinds = bytearray()
         self._lengths: list[int] = []
         self._payloads: list[bytes] = []
 
     def add(
-        self, stream_id: int, row: bytes, offset: int, payload: bytes, ends: Sequence[int], closes: bool
+        self,
+        position: int,
+        stream_id: int,
+        row: bytes,
+        offset: int,
+        payload: bytes,
+        ends: Sequence[int],
+        closes: bool,
     ) -> int:
-        """Returns how many positions the entry takes: one per message, and one for a bare close."""
+        """Returns the next free position: one is taken per message, and one by a bare close."""
         index = self._indices.get(stream_id)
         if index is None:
             index = self._indices[stream_id] = len(self._table)
             self._table.append(row)
+        self._positions.append(position)
         self._streams.append(index)
         self._offsets.append(offset)
         count = len(ends)
@@ -74,16 +102,18 @@ class FeedBuilder:
             for end in ends:
                 self._lengths.append(end - start)
                 start = end
-        return count or 1
+        return position + (count or 1)
 
-    def encode(self, first_position: int, time_us: int) -> bytes:
-        entries, messages, streams = len(self._streams), len(self._lengths), len(self._table)
+    def encode(self, time_us: int) -> bytes:
+        entries, messages = len(self._streams), len(self._lengths)
         table = b"".join(self._table)
         return b"".join(
             (
-                HEAD.pack(VERSION, 0, 0, entries, messages, streams, len(table), time_us, first_position),
-                struct.pack(f"<{entries}I", *self._streams),
+                _HEAD.pack(VERSION, 0, 0, entries, messages, len(self._table), len(table)),
+                struct.pack(f"<{entries}Q", *self._positions),
+                struct.pack("<Q", time_us) * entries,
                 struct.pack(f"<{entries}Q", *self._offsets),
+                struct.pack(f"<{entries}I", *self._streams),
                 struct.pack(f"<{entries}I", *self._counts),
                 bytes(self._kinds),
                 struct.pack(f"<{messages}I", *self._lengths),
@@ -91,3 +121,44 @@ class FeedBuilder:
                 *self._payloads,
             )
         )
+
+
+class FeedBlock:
+    """A decoded feed value: columns as arrays, and the table of streams they refer to."""
+
+    __slots__ = ("counts", "kinds", "lengths", "offsets", "payload", "positions", "streams", "table", "times")
+
+    def __init__(self, value: bytes) -> None:
+        version, _, _, entries, messages, streams, table_size = _HEAD.unpack_from(value)
+        if version != VERSION:
+            raise StoreCorrupt(f"a feed entry has unknown version {version}")
+        at = _HEAD.size
+        self.positions: Numbers = np.frombuffer(value, "<u8", entries, at)
+        at += 8 * entries
+        self.times: Numbers = np.frombuffer(value, "<u8", entries, at)
+        at += 8 * entries
+        self.offsets: Numbers = np.frombuffer(value, "<u8", entries, at)
+        at += 8 * entries
+        self.streams: Numbers = np.frombuffer(value, "<u4", entries, at)
+        at += 4 * entries
+        self.counts: Numbers = np.frombuffer(value, "<u4", entries, at)
+        at += 4 * entries
+        self.kinds: Numbers = np.frombuffer(value, "u1", entries, at)
+        at += entries
+        self.lengths: Numbers = np.frombuffer(value, "<u4", messages, at)
+        at += 4 * messages
+        self.table = _parse_table(value, at, streams)
+        self.payload: Numbers = np.frombuffer(value, "u1", offset=at + table_size)
+
+
+def _parse_table(value: bytes, at: int, streams: int) -> list[tuple[int, bytes, bytes]]:
+    """(id, name, content type) of each stream."""
+    table = []
+    for _ in range(streams):
+        stream_id, name_size, type_size = _TABLE_ROW.unpack_from(value, at)
+        at += _TABLE_ROW.size
+        table.append(
+            (stream_id, value[at : at + name_size], value[at + name_size : at + name_size + type_size])
+        )
+        at += name_size + type_size
+    return table

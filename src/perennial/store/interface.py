@@ -4,7 +4,7 @@ Writes happen in two steps: `write` applies a batch atomically (it is then visib
 the death of the process), `sync` makes everything written so far survive the death of the machine.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import msgspec
@@ -21,18 +21,17 @@ class StreamRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class BucketRow(msgspec.Struct, frozen=True, array_like=True):
-    """`streams` counts what listings show; `hidden` the deleted streams that forks keep alive."""
+    """`streams` counts what listings show; `hidden` the deleted streams that forks keep alive.
+
+    `position` is the next feed position. A deleted bucket leaves its row behind, so that positions never
+    repeat should the bucket be created again.
+    """
 
     created_ms: int
     streams: int = 0
     hidden: int = 0
-
-
-class Counters(msgspec.Struct, frozen=True, array_like=True):
-    """The next numbers to hand out. Neither ever goes back or repeats."""
-
-    stream_id: int = 1
     position: int = 1
+    deleted: bool = False
 
 
 class Batch(Protocol):
@@ -46,15 +45,38 @@ class Batch(Protocol):
     def put_deadline(self, deadline_ms: int, key: bytes) -> None: ...
     def remove_deadline(self, deadline_ms: int, key: bytes) -> None: ...
     def put_bucket(self, bucket: str, row: BucketRow) -> None: ...
-    def remove_bucket(self, bucket: str) -> None: ...
-    def put_counters(self, counters: Counters) -> None: ...
+    def clear_feed(self, bucket: str) -> None: ...
+    def put_next_id(self, number: int) -> None:
+        """Streams and blobs draw their ids from one sequence that never goes back."""
+
+    def put_proxy(self, key: bytes, value: bytes) -> None: ...
+    def remove_proxy(self, key: bytes) -> None: ...
+
     def discard(self, stream_id: int) -> None:
         """The stream's blocks and producers may be removed whenever there is time."""
+
+    def discard_blob(self, blob: int) -> None: ...
+    def discard_before(self, stream_id: int, offset: int) -> None:
+        """The stream's blocks that end at or before `offset` may be removed."""
+
+    def put_grave(self, bucket: str, stream_id: int, offset: int) -> None:
+        """Feed entries of this stream before `offset` are dead."""
+
+    def begin_blob(self, blob: int) -> None:
+        """Pieces follow. Unless `keep_blob` comes, the next start discards them."""
+
+    def put_piece(self, blob: int, index: int, data: bytes) -> None: ...
+    def keep_blob(self, blob: int) -> None: ...
 
     def put_sealed(self, stream_id: int, start: int, end: int, value: bytes) -> None:
         """Replace the blocks of [start, end) by one, and remember that all before `end` is sealed."""
 
     def mark_sealed(self, stream_id: int, end: int) -> None: ...
+    def replace_feed(self, bucket: str, first: int, last: int, value: bytes | None) -> None:
+        """Put one feed value in the place of those that begin in [first, last]."""
+
+    def mark_feed_sealed(self, bucket: str, position: int) -> None: ...
+    def remove_grave(self, bucket: str, stream_id: int) -> None: ...
 
 
 class Store(Protocol):
@@ -84,9 +106,27 @@ class Store(Protocol):
 
     def bucket(self, bucket: str) -> BucketRow | None: ...
 
-    def counters(self) -> Counters: ...
+    def next_id(self) -> int: ...
 
-    def collect_garbage(self) -> bool:
-        """Remove what one discarded stream left behind; False when there was none."""
+    def proxy_row(self, key: bytes) -> bytes | None: ...
+
+    def proxy_rows(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]: ...
+
+    def piece(self, blob: int, index: int) -> bytes | None: ...
+
+    def graves(self, bucket: str) -> dict[int, int]:
+        """Stream ids and the offsets before which their feed entries are dead."""
+
+    def feed(self, bucket: str, position: int) -> Iterator[tuple[int, bytes]]:
+        """Feed values (see `feedlog`) and the positions they begin at, from the one that covers `position`."""
+
+    def feed_sealed_until(self, bucket: str) -> int:
+        """Feed values that begin before this position have been merged into large ones."""
+
+    def collect_garbage(self, held: Callable[[int], bool]) -> bool:
+        """Remove what one discarded thing left behind; False when there was none.
+
+        `held` tells ids that someone is still reading; their turn comes later.
+        """
 
     def close(self) -> None: ...

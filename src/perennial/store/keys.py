@@ -8,8 +8,12 @@
 | feed          | bucket NUL position        | a commit's messages (see `feedlog`)    |
 | expiry        | deadline in ms, stream key | nothing: the key says it all           |
 | sealed        | stream id                  | the offset up to which blocks are full |
-| garbage       | stream id                  | nothing: data waiting to be removed    |
+| blobs         | blob id, index             | a piece of a snapshot                  |
+| uploads       | blob id                    | nothing: a snapshot still coming in    |
+| graves        | bucket NUL stream id       | feed entries before this offset are dead |
+| garbage       | kind, id                   | what waits to be removed, see `Garbage` |
 | buckets       | bucket                     | `BucketRow`                            |
+| proxy         | a name                     | what the proxy remembers of a stream   |
 | meta          | a name                     | counters and the format's version      |
 """
 
@@ -23,10 +27,23 @@ COLUMN_FAMILIES: Final = (
     "feed",
     "expiry",
     "sealed",
+    "blobs",
+    "uploads",
+    "graves",
     "garbage",
     "buckets",
+    "proxy",
     "meta",
 )
+
+
+class Garbage:
+    """Kinds of garbage keys; the id follows."""
+
+    STREAM: Final = b"s"  # all blocks and producers of a stream
+    BLOB: Final = b"b"  # a snapshot's pieces
+    TRIM: Final = b"t"  # a stream's blocks before the offset in the value
+
 
 _NUMBER = struct.Struct(">Q")
 _PAIR = struct.Struct(">QQ")
@@ -60,6 +77,10 @@ def producer_key(stream_id: int, producer_id: str) -> bytes:
 
 def feed_key(bucket: str, position: int) -> bytes:
     return bucket.encode() + b"\0" + _NUMBER.pack(position)
+
+
+def grave_key(bucket: str, stream_id: int) -> bytes:
+    return bucket.encode() + b"\0" + _NUMBER.pack(stream_id)
 
 
 def expiry_key(deadline_ms: int, key: bytes) -> bytes:

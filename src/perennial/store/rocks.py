@@ -4,7 +4,7 @@ Writes go to RocksDB without its own sync; `wal` makes them durable. The memory 
 here, in one place: one block cache and one bound on unwritten memtables for all column families.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -27,7 +27,8 @@ from perennial.protocol.state import ProducerState
 from perennial.store import keys
 from perennial.store.blocks import Block
 from perennial.store.errors import StoreCorrupt, StoreError, StoreFull, StoreLocked
-from perennial.store.interface import Batch, BucketRow, Counters, StreamRow
+from perennial.store.interface import Batch, BucketRow, StreamRow
+from perennial.store.keys import Garbage
 from perennial.store.wal import WriteAheadLog
 
 FORMAT: Final = b"1"
@@ -46,7 +47,8 @@ _encode = msgspec.msgpack.Encoder().encode
 _stream_row = msgspec.msgpack.Decoder(StreamRow).decode
 _producer_state = msgspec.msgpack.Decoder(ProducerState).decode
 _bucket_row = msgspec.msgpack.Decoder(BucketRow).decode
-_counters = msgspec.msgpack.Decoder(Counters).decode
+
+_LAST: Final = (1 << 64) - 1
 
 
 class RocksBatch:
@@ -82,14 +84,54 @@ class RocksBatch:
     def put_bucket(self, bucket: str, row: BucketRow) -> None:
         self.raw.put(bucket.encode(), _encode(row), self._families["buckets"])
 
-    def remove_bucket(self, bucket: str) -> None:
-        self.raw.delete(bucket.encode(), self._families["buckets"])
+    def clear_feed(self, bucket: str) -> None:
+        self.raw.delete_range(keys.feed_key(bucket, 0), keys.feed_key(bucket, _LAST), self._families["feed"])
+        self.raw.delete_range(
+            keys.grave_key(bucket, 0), keys.grave_key(bucket, _LAST), self._families["graves"]
+        )
 
-    def put_counters(self, counters: Counters) -> None:
-        self.raw.put(b"counters", _encode(counters), self._families["meta"])
+    def put_next_id(self, number: int) -> None:
+        self.raw.put(b"next_id", keys.number_key(number), self._families["meta"])
+
+    def put_proxy(self, key: bytes, value: bytes) -> None:
+        self.raw.put(key, value, self._families["proxy"])
+
+    def remove_proxy(self, key: bytes) -> None:
+        self.raw.delete(key, self._families["proxy"])
 
     def discard(self, stream_id: int) -> None:
-        self.raw.put(keys.number_key(stream_id), b"", self._families["garbage"])
+        self.raw.put(Garbage.STREAM + keys.number_key(stream_id), b"", self._families["garbage"])
+
+    def discard_blob(self, blob: int) -> None:
+        self.raw.put(Garbage.BLOB + keys.number_key(blob), b"", self._families["garbage"])
+
+    def discard_before(self, stream_id: int, offset: int) -> None:
+        key = Garbage.TRIM + keys.number_key(stream_id)
+        self.raw.put(key, keys.number_key(offset), self._families["garbage"])
+
+    def put_grave(self, bucket: str, stream_id: int, offset: int) -> None:
+        self.raw.put(keys.grave_key(bucket, stream_id), keys.number_key(offset), self._families["graves"])
+
+    def remove_grave(self, bucket: str, stream_id: int) -> None:
+        self.raw.delete(keys.grave_key(bucket, stream_id), self._families["graves"])
+
+    def replace_feed(self, bucket: str, first: int, last: int, value: bytes | None) -> None:
+        family = self._families["feed"]
+        self.raw.delete_range(keys.feed_key(bucket, first), keys.feed_key(bucket, last + 1), family)
+        if value is not None:
+            self.put_feed(bucket, first, value)
+
+    def mark_feed_sealed(self, bucket: str, position: int) -> None:
+        self.raw.put(b"feed_sealed:" + bucket.encode(), keys.number_key(position), self._families["meta"])
+
+    def begin_blob(self, blob: int) -> None:
+        self.raw.put(keys.number_key(blob), b"", self._families["uploads"])
+
+    def put_piece(self, blob: int, index: int, data: bytes) -> None:
+        self.raw.put(keys.block_key(blob, index), data, self._families["blobs"])
+
+    def keep_blob(self, blob: int) -> None:
+        self.raw.delete(keys.number_key(blob), self._families["uploads"])
 
     def put_sealed(self, stream_id: int, start: int, end: int, value: bytes) -> None:
         family = self._families["blocks"]
@@ -125,6 +167,7 @@ class RocksStore:
         self._write_options.sync = False
         self._check_format()
         self._wal.open()
+        self._forget_unfinished_uploads()
 
     # Writing
 
@@ -190,31 +233,85 @@ class RocksStore:
         value = self._tables["buckets"].get(bucket.encode())
         return None if value is None else _bucket_row(value)
 
-    def counters(self) -> Counters:
-        value = self._tables["meta"].get(b"counters")
-        return Counters() if value is None else _counters(value)
+    def next_id(self) -> int:
+        value = self._tables["meta"].get(b"next_id")
+        return 1 if value is None else keys.parse_number(value)
+
+    def piece(self, blob: int, index: int) -> bytes | None:
+        piece: bytes | None = self._tables["blobs"].get(keys.block_key(blob, index))
+        return piece
+
+    def feed(self, bucket: str, position: int) -> Iterator[tuple[int, bytes]]:
+        options = ReadOptions()
+        options.set_iterate_upper_bound(keys.feed_key(bucket, _LAST))
+        iterator = self._tables["feed"].iter(options)
+        first = keys.feed_key(bucket, position)
+        iterator.seek_for_prev(first)
+        if not iterator.valid() or not iterator.key().startswith(first[:-8]):
+            iterator.seek(first)
+        while iterator.valid():
+            yield keys.parse_number(iterator.key()[-8:]), iterator.value()
+            iterator.next()
+        _raise_if_broken(iterator)
+
+    def feed_sealed_until(self, bucket: str) -> int:
+        value = self._tables["meta"].get(b"feed_sealed:" + bucket.encode())
+        return 0 if value is None else keys.parse_number(value)
+
+    def graves(self, bucket: str) -> dict[int, int]:
+        prefix = bucket.encode() + b"\0"
+        rows = self._scan("graves", prefix, keys.after(prefix))
+        return {keys.parse_number(key[-8:]): keys.parse_number(value) for key, value in rows}
+
+    def proxy_row(self, key: bytes) -> bytes | None:
+        value: bytes | None = self._tables["proxy"].get(key)
+        return value
+
+    def proxy_rows(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        return self._scan("proxy", prefix, keys.after(prefix))
 
     # Housekeeping
 
-    def collect_garbage(self) -> bool:
-        found = next(self._keys("garbage", b"", None), None)
-        if found is None:
-            return False
-        stream_id = keys.parse_number(found)
-        first, last = keys.number_key(stream_id), keys.number_key(stream_id + 1)
-        batch = WriteBatch(raw_mode=True)
-        for name in ("blocks", "producers"):
-            doomed = list(islice(self._keys(name, first, last), POINT_DELETES + 1))
-            if len(doomed) > POINT_DELETES:
-                batch.delete_range(first, last, self._families[name])
+    def collect_garbage(self, held: Callable[[int], bool]) -> bool:
+        for key, value in self._scan("garbage", b"", None):
+            kind, number = key[:1], keys.parse_number(key[1:])
+            if held(number):
+                continue
+            batch = self.batch()
+            if kind == Garbage.TRIM:
+                self._trim(batch, number, keys.parse_number(value))
+            elif kind == Garbage.BLOB:
+                self._delete_all(batch, "blobs", number)
             else:
-                for key in doomed:
-                    batch.delete(key, self._families[name])
-        batch.delete(found, self._families["sealed"])
-        # In the same batch, so that a crash before it only means starting over.
-        batch.delete(found, self._families["garbage"])
-        self._db.write(batch, self._write_options)
-        return True
+                self._delete_all(batch, "blocks", number)
+                self._delete_all(batch, "producers", number)
+                batch.raw.delete(keys.number_key(number), self._families["sealed"])
+            # In the same batch, so that a crash before it only means starting over.
+            batch.raw.delete(key, self._families["garbage"])
+            self.write(batch)
+            return True
+        return False
+
+    def _delete_all(self, batch: RocksBatch, family: str, number: int) -> None:
+        self._delete_between(batch, family, keys.number_key(number), keys.number_key(number + 1))
+
+    def _trim(self, batch: RocksBatch, stream_id: int, offset: int) -> None:
+        """Everything before the block in which `offset` lies."""
+        iterator = self._tables["blocks"].iter()
+        iterator.seek_for_prev(keys.block_key(stream_id, offset))
+        first = keys.block_key(stream_id, 0)
+        if not iterator.valid() or iterator.key() <= first:
+            return
+        kept = iterator.key()
+        self._delete_between(batch, "blocks", first, kept)
+
+    def _delete_between(self, batch: RocksBatch, family: str, first: bytes, last: bytes) -> None:
+        doomed = list(islice(self._keys(family, first, last), POINT_DELETES + 1))
+        if len(doomed) > POINT_DELETES:
+            batch.raw.delete_range(first, last, self._families[family])
+        else:
+            for key in doomed:
+                batch.raw.delete(key, self._families[family])
 
     def close(self) -> None:
         self._wal.sync()
@@ -246,6 +343,13 @@ class RocksStore:
         iterator = self._tables[family].iter(options)
         iterator.seek(start)
         return iterator
+
+    def _forget_unfinished_uploads(self) -> None:
+        batch = self.batch()
+        for key in self._keys("uploads", b"", None):
+            batch.discard_blob(keys.parse_number(key))
+            batch.keep_blob(keys.parse_number(key))
+        self.write(batch)
 
     def _check_format(self) -> None:
         meta = self._tables["meta"]

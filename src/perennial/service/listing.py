@@ -1,0 +1,73 @@
+"""Listing a bucket: a page costs the page, not the bucket."""
+
+from typing import Any
+
+import msgspec
+
+from perennial.protocol.state import StreamState
+from perennial.service.streams import StreamService
+from perennial.store.keys import stream_key
+
+
+class Listed(msgspec.Struct, frozen=True):
+    stream_id: str
+    status: str
+    content_type: str
+    tail_offset: int
+    created_at_ms: int
+    last_write_at_ms: int
+
+
+class Page(msgspec.Struct, frozen=True):
+    bucket_id: str
+    prefix: str
+    stream_count: int
+    streams: list[Listed]
+    next_cursor: str | None
+    has_more: bool
+
+
+def list_streams(service: StreamService, bucket: str, prefix: str, after: str, limit: int) -> Page:
+    """Streams in the order of their names, those after the cursor `after`."""
+    found: list[Listed] = []
+    has_more = False
+    now_ms = service.now_ms()
+    for name, row in service.store.streams(bucket, prefix, after):
+        state = _visible(service, bucket, name, row.state)
+        expired = row.deadline_ms is not None and row.deadline_ms <= now_ms
+        if state is None or state.soft_deleted or expired:
+            continue
+        if len(found) == limit:
+            has_more = True
+            break
+        found.append(_listed(name, state))
+    cursor = found[-1].stream_id if has_more else None
+    return Page(bucket, prefix, len(found), found, cursor, has_more)
+
+
+def _visible(service: StreamService, bucket: str, name: str, stored: StreamState) -> StreamState | None:
+    """What the store holds may be a moment ahead of what is durable; a handle in memory knows."""
+    handle = service.handles.peek(stream_key(bucket, name))
+    return stored if handle is None else handle.visible
+
+
+def _listed(name: str, state: StreamState) -> Listed:
+    return Listed(
+        stream_id=name,
+        status="Closed" if state.closed else "Open",
+        content_type=state.content_type,
+        tail_offset=state.tail,
+        created_at_ms=state.created_ms,
+        last_write_at_ms=state.last_write_ms,
+    )
+
+
+def encode_page(page: Page) -> bytes:
+    return msgspec.json.encode(page)
+
+
+def describe_bucket(service: StreamService, bucket: str) -> dict[str, Any] | None:
+    row = service.buckets.get(bucket)
+    if row is None:
+        return None
+    return {"bucket_id": bucket, "streams": row.streams, "created_at_ms": row.created_ms}

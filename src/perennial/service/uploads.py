@@ -1,0 +1,48 @@
+"""Uploads: a snapshot on its way in, stored piece by piece, in nobody's sight until it is published.
+
+Pieces are written without waiting for the disk; the commit that publishes them makes them durable, since
+they precede it in the same log. An upload that is never published is discarded, at once or by the next start.
+"""
+
+from typing import Final
+
+from perennial.store.interface import Store
+
+PIECE_BYTES: Final = 1 << 20
+
+
+class Upload:
+    def __init__(self, store: Store, blob: int) -> None:
+        self._store = store
+        self.blob = blob
+        self.size = 0
+        self._pieces = 0
+        self._buffer = bytearray()
+        batch = store.batch()
+        batch.begin_blob(blob)
+        store.write(batch)
+
+    def feed(self, data: bytes) -> None:
+        self.size += len(data)
+        self._buffer += data
+        while len(self._buffer) >= PIECE_BYTES:
+            self._write(bytes(self._buffer[:PIECE_BYTES]))
+            del self._buffer[:PIECE_BYTES]
+
+    def finish(self) -> None:
+        """Everything has come in."""
+        if self._buffer:
+            self._write(bytes(self._buffer))
+            self._buffer.clear()
+
+    def abandon(self) -> None:
+        batch = self._store.batch()
+        batch.discard_blob(self.blob)
+        batch.keep_blob(self.blob)
+        self._store.write(batch)
+
+    def _write(self, piece: bytes) -> None:
+        batch = self._store.batch()
+        batch.put_piece(self.blob, self._pieces, piece)
+        self._store.write(batch)
+        self._pieces += 1
