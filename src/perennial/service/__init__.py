@@ -7,8 +7,13 @@ Module map:
 - `streams`      the operations: create, append, delete, look up, touch
 - `reading`      byte ranges and messages out of the store, across forks
 - `buckets`      the namespaces streams live in, and their counts
+- `uploads`      snapshots on their way in
+- `feed`         everything committed to a bucket, in commit order
+- `graves`       feed entries that a trim or a delete has taken away
+- `listing`      the streams of a bucket, page by page
 - `sweeping`     expiry: streams whose time has come
 - `sealing`      small records into large blocks
+- `feed_sealing` small feed values into large ones, without dead entries
 - `housekeeping` runs the background work in small steps between requests
 - `clock`        what time it is
 """

@@ -11,7 +11,7 @@ import numpy as np
 
 from perennial.service.buckets import Buckets
 from perennial.service.graves import Graves
-from perennial.store.feedlog import CLOSES, POINTER, FeedBlock, Numbers
+from perennial.store.feedlog import CLOSES, POINTER, FeedBlock, Numbers, entry_sizes
 from perennial.store.interface import Store
 
 END_OF_TIME: Final = (1 << 63) - 1
@@ -137,13 +137,6 @@ class Feed:
             # Gone already, and so are its rows: a grave hides them, only the room they take must be right.
             pieces.append(np.frombuffer(data if len(data) == size else bytes(size), "u1"))
         return np.concatenate(pieces) if pieces else block.payload
-
-
-def entry_sizes(block: FeedBlock) -> Numbers:
-    """Payload bytes of each entry."""
-    ends = np.concatenate(([0], np.cumsum(block.lengths, dtype=np.int64)))
-    last = np.cumsum(block.counts, dtype=np.int64)
-    return ends[last] - ends[last - block.counts]
 
 
 def expand(block: FeedBlock) -> Rows:

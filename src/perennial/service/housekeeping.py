@@ -4,6 +4,7 @@ import asyncio
 import logging
 from typing import Final
 
+from perennial.service.feed_sealing import FeedSealer
 from perennial.service.sealing import Sealer
 from perennial.service.streams import StreamService
 from perennial.service.sweeping import Sweeper
@@ -22,10 +23,13 @@ class Housekeeper:
     def __init__(self, service: StreamService) -> None:
         self._sealer = Sealer(service.store)
         service.on_growth = self._sealer.grew
+        feed_sealer = FeedSealer(service.store, service.feed, service.graves)
+        service.feed.on_growth = feed_sealer.grew
         self._steps = (
             Sweeper(service).step,
             lambda: service.store.collect_garbage(lambda number: service.held[number] > 0),
             self._sealer.step,
+            feed_sealer.step,
         )
         self._task: asyncio.Task[None] | None = None
 

@@ -288,9 +288,11 @@ class StreamService:
         if isinstance(record, SnapshotPublished):
             offset = record.snapshot.offset
             extras.append(lambda batch: batch.keep_blob(record.snapshot.blob))
-            extras.append(lambda batch: self.graves.dig(batch, bucket, stream_id, offset))
+            size = offset - max(before.base, before.earliest)
+            extras.append(lambda batch: self.graves.dig(batch, bucket, stream_id, max(0, size), offset))
         if isinstance(record, Removed | SoftDeleted):
-            extras.append(lambda batch: self.graves.dig(batch, bucket, stream_id))
+            own_bytes = before.tail - before.base
+            extras.append(lambda batch: self.graves.dig(batch, bucket, stream_id, own_bytes))
         if after is None:
             extras.append(lambda batch: batch.discard(stream_id))
         elif isinstance(record, SnapshotPublished | ForkReleased) and after.earliest and not after.forks:

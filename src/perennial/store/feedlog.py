@@ -18,7 +18,7 @@ those would double the disk's work for bytes that a single look-up finds quickly
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -162,3 +162,72 @@ def _parse_table(value: bytes, at: int, streams: int) -> list[tuple[int, bytes, 
         )
         at += name_size + type_size
     return table
+
+
+def merge(blocks: Sequence[FeedBlock], graves: Mapping[int, int]) -> bytes | None:
+    """Consecutive feed values as one, without the messages before their stream's grave; None if none is left."""
+    alive = [without_dead(block, graves) for block in blocks]
+    table: dict[int, bytes] = {}
+    indices: dict[int, int] = {}
+    streams = []
+    for block in alive:
+        renumbered = np.zeros(len(block.table), np.uint32)
+        for index in np.unique(block.streams).tolist():
+            stream_id, name, content_type = block.table[index]
+            renumbered[index] = indices.setdefault(stream_id, len(indices))
+            table[stream_id] = _TABLE_ROW.pack(stream_id, len(name), len(content_type)) + name + content_type
+        streams.append(renumbered[block.streams])
+    entries = sum(len(block.positions) for block in alive)
+    if not entries:
+        return None
+    lengths = np.concatenate([block.lengths for block in alive])
+    joined_table = b"".join(table.values())
+    return b"".join(
+        (
+            _HEAD.pack(VERSION, 0, 0, entries, len(lengths), len(table), len(joined_table)),
+            *(
+                np.concatenate([getattr(block, name) for block in alive])
+                for name in ("positions", "times", "offsets")
+            ),
+            np.concatenate(streams),
+            *(np.concatenate([getattr(block, name) for block in alive]) for name in ("counts", "kinds")),
+            lengths,
+            joined_table,
+            *(block.payload for block in alive),
+        )
+    )
+
+
+def without_dead(block: FeedBlock, graves: Mapping[int, int]) -> FeedBlock:
+    """The same value without the messages that lie before their stream's grave."""
+    if not any(stream_id in graves for stream_id, _, _ in block.table):
+        return block
+    limits = np.array([graves.get(stream_id, 0) for stream_id, _, _ in block.table], np.int64)[block.streams]
+    offsets, sizes = block.offsets.astype(np.int64), entry_sizes(block)
+    entry_of_row = np.repeat(np.arange(len(offsets)), block.counts)
+    starts = np.cumsum(block.lengths, dtype=np.int64) - block.lengths
+    first_starts = np.cumsum(sizes) - sizes
+    row_dead = offsets[entry_of_row] + starts - first_starts[entry_of_row] < limits[entry_of_row]
+    dead_rows = np.bincount(entry_of_row, row_dead, len(offsets)).astype(np.int64)
+    dead_bytes = np.bincount(entry_of_row, block.lengths * row_dead, len(offsets)).astype(np.int64)
+    # A close without data stands at the end of what a trim removes and survives it, but not a deletion.
+    alive = np.where(block.counts > 0, dead_rows < block.counts, offsets >= limits)
+    kept = FeedBlock.__new__(FeedBlock)
+    kept.positions = (block.positions + dead_rows.astype("<u8"))[alive]
+    kept.times = block.times[alive]
+    kept.offsets = (block.offsets + dead_bytes.astype("<u8"))[alive]
+    kept.streams = block.streams[alive]
+    kept.counts = (block.counts - dead_rows.astype("<u4"))[alive]
+    kept.kinds = block.kinds[alive]
+    kept.lengths = block.lengths[~row_dead]
+    inline = (block.kinds[entry_of_row] & POINTER) == 0
+    kept.payload = block.payload[np.repeat(~row_dead[inline], block.lengths[inline])]
+    kept.table = block.table
+    return kept
+
+
+def entry_sizes(block: FeedBlock) -> Numbers:
+    """Payload bytes of each entry, wherever they are stored."""
+    ends = np.concatenate(([0], np.cumsum(block.lengths, dtype=np.int64)))
+    last = np.cumsum(block.counts, dtype=np.int64)
+    return ends[last] - ends[last - block.counts]

@@ -118,7 +118,7 @@ class Store(Protocol):
         """Stream ids and the offsets before which their feed entries are dead."""
 
     def feed(self, bucket: str, position: int) -> Iterator[tuple[int, bytes]]:
-        """Feed values (see `feedlog`) and the positions they begin at, from the one that covers `position`."""
+        """Feed values (see `feedlog`) and where they begin, from the one that covers `position`."""
 
     def feed_sealed_until(self, bucket: str) -> int:
         """Feed values that begin before this position have been merged into large ones."""

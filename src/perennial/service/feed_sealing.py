@@ -1,0 +1,129 @@
+"""Feed sealing: the feed values of many small commits become one large value, and dead entries go.
+
+A feed is read value by value, so a bucket that takes one message per commit would cost its readers a look-up
+per message. Merging also carries out what graves announce: entries of deleted streams and trimmed ranges are
+left out, and a bucket with many graves is gone through from its beginning, after which they are closed.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final
+
+from perennial.service.feed import Feed
+from perennial.service.graves import Graves
+from perennial.store.feedlog import FeedBlock, merge
+from perennial.store.interface import Store
+
+VALUE_BYTES: Final = 1 << 20
+VALUES_PER_STEP: Final = 64
+# How many unmerged values a reader may find at the end of a feed.
+UNSEALED_VALUES: Final = 256
+# Going through a whole feed is worth it when this much of it may be dead.
+MANY_GRAVES: Final = 1000
+MUCH_DEAD_BYTES: Final = 64 << 20
+
+
+class FeedSealer:
+    def __init__(self, store: Store, feed: Feed, graves: Graves) -> None:
+        self._store = store
+        self._feed = feed
+        self._graves = graves
+        self._unsealed: dict[str, int] = {}
+        self._waiting: dict[str, None] = {}
+        self._pass: _Pass | None = None
+
+    def grew(self, bucket: str) -> None:
+        count = self._unsealed.get(bucket, 0) + 1
+        self._unsealed[bucket] = count
+        if count >= UNSEALED_VALUES or self._much_is_dead(bucket):
+            self._waiting[bucket] = None
+
+    def step(self) -> bool:
+        """About a millisecond of work; False when there was nothing to do."""
+        if self._pass is None:
+            if not self._waiting:
+                return False
+            bucket = next(iter(self._waiting))
+            del self._waiting[bucket]
+            self._unsealed[bucket] = 0
+            self._pass = self._begin(bucket)
+        elif self._pass.step():
+            self._pass = None
+        return True
+
+    def _begin(self, bucket: str) -> "_Pass":
+        thorough = self._much_is_dead(bucket)
+        if thorough:
+            self._graves.dead_bytes[bucket] = 0
+        start = 0 if thorough else self._store.feed_sealed_until(bucket)
+        return _Pass(self._store, self._graves, bucket, start, self._feed.head(bucket), thorough)
+
+    def _much_is_dead(self, bucket: str) -> bool:
+        graves = self._graves
+        return len(graves.of(bucket)) >= MANY_GRAVES or graves.dead_bytes[bucket] >= MUCH_DEAD_BYTES
+
+
+class _Pass:
+    """One walk along a bucket's feed, from `start` to what was its head when the walk began."""
+
+    def __init__(
+        self, store: Store, graves: Graves, bucket: str, start: int, head: int, thorough: bool
+    ) -> None:
+        self._store = store
+        self._graves = graves
+        self._bucket = bucket
+        self._head = head
+        self._closing = dict(graves.of(bucket)) if thorough else {}
+        self._source = self._values(start)
+        self._run: list[tuple[int, FeedBlock]] = []
+        self._run_bytes = 0
+
+    def step(self) -> bool:
+        taken = 0
+        for first, value in islice(self._source, VALUES_PER_STEP):
+            taken += 1
+            if self._run and self._run_bytes + len(value) > VALUE_BYTES:
+                self._write_run()
+                self._run.append((first, FeedBlock(value)))
+                self._run_bytes = len(value)
+                return False
+            self._run.append((first, FeedBlock(value)))
+            self._run_bytes += len(value)
+        if taken == VALUES_PER_STEP:
+            return False
+        # What is left is short of a full value: it stays where the next pass begins.
+        if self._closing:
+            self._write_run()
+            self._close_graves()
+        return True
+
+    def _values(self, start: int) -> Iterator[tuple[int, bytes]]:
+        for first, value in self._store.feed(self._bucket, start):
+            if first > self._head:
+                return
+            yield first, value
+
+    def _write_run(self) -> None:
+        run, self._run, self._run_bytes = self._run, [], 0
+        if not run:
+            return
+        graves = self._graves.of(self._bucket)
+        blocks = [block for _, block in run]
+        is_dead = any(stream_id in graves for block in blocks for stream_id, _, _ in block.table)
+        first, last = run[0][0], run[-1][0]
+        batch = self._store.batch()
+        if len(run) > 1 or is_dead:
+            batch.replace_feed(self._bucket, first, last, merge(blocks, graves))
+        # No sync: if a crash undoes this, the values are there as they were.
+        batch.mark_feed_sealed(self._bucket, last + 1)
+        self._store.write(batch)
+
+    def _close_graves(self) -> None:
+        """Every value that could hold these streams' dead entries has been rewritten."""
+        batch = self._store.batch()
+        graves = self._graves.of(self._bucket)
+        for stream_id, offset in self._closing.items():
+            if graves.get(stream_id) == offset:
+                del graves[stream_id]
+                batch.remove_grave(self._bucket, stream_id)
+        self._store.write(batch)
