@@ -165,7 +165,7 @@ def _parse_table(value: bytes, at: int, streams: int) -> list[tuple[int, bytes, 
 
 
 def merge(blocks: Sequence[FeedBlock], graves: Mapping[int, int]) -> bytes | None:
-    """Consecutive feed values as one, without the messages before their stream's grave; None if none is left."""
+    """Consecutive feed values as one, without what lies before graves; None if nothing is left."""
     alive = [without_dead(block, graves) for block in blocks]
     table: dict[int, bytes] = {}
     indices: dict[int, int] = {}
@@ -180,20 +180,21 @@ def merge(blocks: Sequence[FeedBlock], graves: Mapping[int, int]) -> bytes | Non
     entries = sum(len(block.positions) for block in alive)
     if not entries:
         return None
-    lengths = np.concatenate([block.lengths for block in alive])
-    joined_table = b"".join(table.values())
+
+    def column(name: str) -> bytes:
+        return b"".join([getattr(block, name).tobytes() for block in alive])
+
+    lengths = column("lengths")
+    rows = b"".join(table.values())
     return b"".join(
         (
-            _HEAD.pack(VERSION, 0, 0, entries, len(lengths), len(table), len(joined_table)),
-            *(
-                np.concatenate([getattr(block, name) for block in alive])
-                for name in ("positions", "times", "offsets")
-            ),
-            np.concatenate(streams),
-            *(np.concatenate([getattr(block, name) for block in alive]) for name in ("counts", "kinds")),
+            _HEAD.pack(VERSION, 0, 0, entries, len(lengths) // 4, len(table), len(rows)),
+            *(column(name) for name in ("positions", "times", "offsets")),
+            *(numbers.tobytes() for numbers in streams),
+            *(column(name) for name in ("counts", "kinds")),
             lengths,
-            joined_table,
-            *(block.payload for block in alive),
+            rows,
+            column("payload"),
         )
     )
 
