@@ -1,6 +1,7 @@
 """The `perennial` command."""
 
 import asyncio
+import gc
 import logging
 import signal
 import sys
@@ -62,7 +63,7 @@ def serve(
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         uvloop.run(_serve(settings))
-    except StoreError as error:
+    except (StoreError, SettingsError) as error:
         _die(str(error))
     except OSError as error:
         _die(f"cannot listen on {settings.host} port {settings.port}: {error.strerror or error}")
@@ -76,11 +77,20 @@ async def _serve(settings: Settings) -> None:
     async with open_application(settings) as application:
         server = Server(application, settings.host, settings.port)
         await server.start()
+        _calm_the_collector()
         _announce(settings, server.port)
         await stop.wait()
         typer.echo("stopping: live reads end, commits finish")
         await server.stop()
     typer.echo("stopped")
+
+
+def _calm_the_collector() -> None:
+    """Requests in flight are many and live briefly; looking through them for cycles so often took 15% of the
+    time under load. What start-up made stays for good and is not looked at again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 def _announce(settings: Settings, port: int) -> None:

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from perennial.http.application import Application
+from perennial.proxy.operations import Proxy
 from perennial.service.housekeeping import Housekeeper
 from perennial.service.streams import StreamService
 from perennial.settings import Settings
@@ -20,10 +21,17 @@ async def open_application(settings: Settings) -> AsyncIterator[Application]:
     service = StreamService(store)
     housekeeper = Housekeeper(service)
     housekeeper.start()
-    application = Application(service, settings)
+    proxy: Proxy | None = None
     try:
-        yield application
+        proxy = Proxy(service, settings)
+        proxy.recover()
+        application = Application(service, settings, proxy)
+        try:
+            yield application
+        finally:
+            application.drain()
     finally:
-        application.drain()
+        if proxy is not None:
+            await proxy.stop()
         await housekeeper.stop()
         await service.close()

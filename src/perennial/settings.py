@@ -43,9 +43,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         for name, least in (("long_poll_timeout", 0), ("sse_max_age", 0), ("max_body", 1), ("max_chunk", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}")
-        for name in Settings.__struct_fields__:
-            if name.startswith("proxy_") and type(getattr(self, name)) in (int, float) and not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be greater than 0")
+        for name in ("url_ttl", "max_url_ttl", "header_timeout", "idle_timeout", "max_upstreams"):
+            if not getattr(self, f"proxy_{name}") > 0:
+                raise ValueError(f"proxy_{name} must be greater than 0")
         if not 0 <= self.port <= 65535:
             raise ValueError("port must be between 0 and 65535")
 

@@ -3,10 +3,22 @@
 Module map:
 
 - `exchange`    a request and the way to answer it: what surfaces see of HTTP
-- `connection`  HTTP/1.1 on a socket: parsing, keep-alive, limits, timeouts, back-pressure
+- `connection`  HTTP/1.1 on a socket: turns, keep-alive, timeouts, back-pressure
+- `parsing`     bytes into requests, within limits
+- `answering`   answers into bytes
+- `responses`   response heads and chunks
+- `limits`      how large, how many, how long
+- `state`       what the connections of one server share
 - `server`      listening and graceful shutdown around connections
+- `asgi`        the same seam over ASGI
 - `application` finds the surface for a request, and turns refusals and failures into answers
 - `base`        the base protocol at `/v1/stream/…`: one function per method
 - `live`        long-poll and SSE readers
+- `paths`       URL paths: which bucket, stream or part of one they address
+- `buckets`     buckets and their listing
+- `snapshots`   snapshots and bootstrap
+- `feed`        the bucket feed, which `arrow` encodes
+- `streaming`   long bodies at the pace of the peer
+- `access`      service tokens
 - `errors`      the only table from rejection to status
 """

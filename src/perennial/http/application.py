@@ -11,21 +11,33 @@ from perennial.http.errors import fail, reject
 from perennial.http.exchange import BodySink, Exchange, Request
 from perennial.http.feed import FeedSurface
 from perennial.http.live import LiveReads
-from perennial.http.paths import BUCKET_ROOT, STREAM_ROOT, BucketPath, parse_bucket_path, resolve_stream
+from perennial.http.paths import (
+    BUCKET_ROOT,
+    RAW_STREAM_ROOT,
+    BucketPath,
+    parse_bucket_path,
+    resolve_raw_stream,
+    resolve_stream,
+)
+from perennial.http.proxy import ProxySurface
 from perennial.http.snapshots import SnapshotSurface
 from perennial.protocol.names import PROXY_BUCKET, check_bucket_id, decode_path
 from perennial.protocol.rejections import BucketMissing, Malformed, Rejected
+from perennial.proxy.operations import Proxy
 from perennial.service.streams import StreamService
 from perennial.settings import Settings
 
 log = logging.getLogger("perennial.http")
 
 FEED_ROOT: Final = "/v1/feed/"
+PROXY_ROOT: Final = "/v1/proxy"
 ALLOWED_METHODS: Final = b"GET, HEAD, PUT, POST, PATCH, DELETE, OPTIONS"
 ALLOWED_HEADERS: Final = (
     b"accept, content-type, authorization, if-none-match, stream-seq, stream-ttl, stream-expires-at, "
     b"stream-closed, producer-id, producer-epoch, producer-seq, "
-    b"stream-forked-from, stream-fork-offset, stream-fork-sub-offset"
+    b"stream-forked-from, stream-fork-offset, stream-fork-sub-offset, "
+    b"upstream-url, upstream-method, upstream-authorization, use-stream-url, session-id, "
+    b"stream-signed-url-ttl"
 )
 WELCOME: Final = (
     f"Perennial {perennial.__version__}, a Durable Streams server.\n"
@@ -36,7 +48,7 @@ WELCOME: Final = (
 class Application:
     """The server as a function of exchanges; see `exchange.Handler`."""
 
-    def __init__(self, service: StreamService, settings: Settings) -> None:
+    def __init__(self, service: StreamService, settings: Settings, proxy: Proxy) -> None:
         self._settings = settings
         self._tokens = ServiceTokens(settings.auth_tokens)
         self._live = LiveReads(service, settings.long_poll_timeout, settings.sse_max_age)
@@ -50,6 +62,17 @@ class Application:
         self._buckets = BucketSurface(service)
         self._snapshots = SnapshotSurface(service)
         self._feed = FeedSurface(service, self._live)
+
+        self._proxy = proxy
+        self._proxy_surface = ProxySurface(
+            proxy,
+            self._tokens,
+            StreamSurface(
+                service, self._live, max_chunk=settings.max_chunk, private=True, resolve=resolve_stream
+            ),
+            url_ttl_seconds=settings.proxy_url_ttl,
+            max_url_ttl_seconds=settings.proxy_max_url_ttl,
+        )
 
     def body_limit(self, request: Request) -> int:
         return self._settings.max_snapshot if _publishes(request) else self._settings.max_body
@@ -75,6 +98,7 @@ class Application:
         fail(exchange, status, REFUSALS.get(status, "BAD_REQUEST"), reason)
 
     def drain(self) -> None:
+        self._proxy.drain()
         self._live.drain()
 
     def _route(self, exchange: Exchange) -> None:
@@ -82,19 +106,20 @@ class Application:
         if request.method == "OPTIONS":
             self._preflight(exchange)
             return
+        if request.path.startswith(RAW_STREAM_ROOT):
+            if self._tokens.admit(exchange):
+                self._serve_base_path(exchange)
+            return
         path = decode_path(request.path)
         if isinstance(path, Malformed):
             reject(exchange, path)
         elif path == "/healthz":
             exchange.respond(200, [(b"content-type", b"text/plain")], b"ok\n")
+        elif path == PROXY_ROOT or path.startswith(f"{PROXY_ROOT}/"):
+            # Before the tokens: a pre-signed URL needs none.
+            self._proxy_surface.handle(exchange, path[len(PROXY_ROOT) :])
         elif not self._tokens.admit(exchange):
             return
-        elif path.startswith(STREAM_ROOT):
-            address = resolve_stream(path)
-            if isinstance(address, tuple):
-                self._serve_stream(exchange, *address)
-            else:
-                reject(exchange, address)
         elif path.startswith(BUCKET_ROOT):
             self._serve_bucket_path(exchange)
         elif path.startswith(FEED_ROOT):
@@ -103,6 +128,13 @@ class Application:
             exchange.respond(200, [(b"content-type", b"text/plain")], WELCOME)
         else:
             fail(exchange, 404, "NOT_FOUND", "nothing is served here; streams live at /v1/stream/{name}")
+
+    def _serve_base_path(self, exchange: Exchange) -> None:
+        address = resolve_raw_stream(exchange.request.path)
+        if isinstance(address, tuple):
+            self._serve_stream(exchange, *address)
+        else:
+            reject(exchange, address)
 
     def _serve_stream(self, exchange: Exchange, bucket: str, name: str) -> None:
         method = self._streams.methods.get(exchange.request.method)
@@ -192,6 +224,8 @@ class Application:
 
 
 REFUSALS: Final = {
+    500: "INTERNAL_ERROR",
+    505: "HTTP_VERSION_NOT_SUPPORTED",
     408: "REQUEST_TIMEOUT",
     413: "PAYLOAD_TOO_LARGE",
     414: "URI_TOO_LONG",

@@ -292,7 +292,7 @@ def visible_stream(
     """What a reader may see: the durable state."""
     if service.buckets.get(bucket) is None:
         return BucketMissing()
-    handle = service.find(bucket, name)
+    handle = service.look_up(bucket, name)
     state = None if handle is None else handle.visible
     if handle is None or state is None:
         return StreamMissing()

@@ -1,5 +1,6 @@
 """URL paths: which bucket, stream or part of one they address."""
 
+from functools import lru_cache
 from typing import Final, Literal
 
 import msgspec
@@ -19,6 +20,7 @@ from perennial.protocol.names import (
 from perennial.protocol.rejections import Malformed, Rejected, StreamMissing
 
 STREAM_ROOT: Final = "/v1/stream/"
+RAW_STREAM_ROOT: Final = b"/v1/stream/"
 BUCKET_ROOT: Final = "/ds/"
 
 Kind = Literal["bucket", "listing", "stream", "snapshot", "bootstrap"]
@@ -68,6 +70,14 @@ def parse_bucket_path(raw: bytes) -> BucketPath | Malformed:
         case ["snapshot", offset]:
             return BucketPath("snapshot", bucket, stream, offset)
     return Malformed("a stream id must not contain '/'; below a stream there are only snapshot and bootstrap")
+
+
+# Decoding and checking a name costs as much as the append it is for.
+@lru_cache(maxsize=16_384)
+def resolve_raw_stream(path: bytes) -> tuple[str, str] | Rejected:
+    """The (bucket, name) of a request path under `STREAM_ROOT`, as sent."""
+    decoded = decode_path(path)
+    return decoded if isinstance(decoded, Malformed) else resolve_stream(decoded)
 
 
 def resolve_stream(path: str) -> tuple[str, str] | Rejected:

@@ -64,10 +64,9 @@ class Server:
             self._server = await loop.create_server(
                 lambda: Connection(state), self._host, self._port, backlog=BACKLOG, reuse_address=True
             )
-            for listener in self._server.sockets:
-                self._port = listener.getsockname()[1]
-                if hasattr(socket, "TCP_NOTSENT_LOWAT"):  # Linux, macOS; accepted sockets inherit it
-                    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
+            self._port = self._server.sockets[0].getsockname()[1]
+            for listener in self._server.sockets:  # accepted sockets inherit it
+                listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
         self._tick()
 
     async def stop(self, grace: float = 10.0) -> None:
@@ -103,7 +102,11 @@ class Server:
     def _tick(self) -> None:
         self._tick_handle = asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
         state = self._state
-        state.now = time.monotonic()
+        now = time.monotonic()
+        late = now - state.now > 4 * TICK_SECONDS
+        state.now = now
         state.heads.set_time(time.time())
-        for connection in tuple(state.connections):
-            connection.check(state.now)
+        # After a standstill of our own, peers may have sent what we have not read yet: ask at the next tick.
+        if not late:
+            for connection in tuple(state.connections):
+                connection.check(now)

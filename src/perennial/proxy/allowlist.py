@@ -29,7 +29,9 @@ from perennial.settings import SettingsError
 DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 # RFC 3986, appendix B, with what we never accept left out: no scheme, no authority.
-_URL = re.compile(r"(?P<scheme>[A-Za-z*]+)://(?P<authority>[^/?#]*)(?P<path>[^?#]*)(?P<query>\?[^#]*)?(?:#.*)?")
+_URL = re.compile(
+    r"(?P<scheme>[A-Za-z*]+)://(?P<authority>[^/?#]*)(?P<path>[^?#]*)(?P<query>\?[^#]*)?(?:#.*)?"
+)
 _AUTHORITY = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^:\[\]]+)(?::(?P<port>[0-9]{1,5}|\*))?")
 _HOST = re.compile(r"(?!-)[a-z0-9_-]+(?:\.[a-z0-9_-]+)*")
 _NUMERIC_LABEL = re.compile(r"[0-9]+|0x[0-9a-f]*")

@@ -32,7 +32,7 @@ class Callers:
     def enter(self, name: str) -> Place:
         if self._active[name] >= self._limit:
             raise TooManyUpstreams(
-                f"you have {self._limit} upstream responses in flight, as many as allowed; wait for one to end"
+                f"{self._limit} upstream responses are in flight, as many as you may have; wait for one"
             )
         self._active[name] += 1
         return Place(self, name)

@@ -32,6 +32,14 @@ Reply = Callable[[Any, StreamState | None], None]
 class NotStored(Rejected, frozen=True):
     """The disk did not take it; nothing was changed. Try again later."""
 
+    until_restart: bool = False
+
+    @property
+    def message(self) -> str:
+        if not self.until_restart:
+            return super().message
+        return "The disk failed to confirm a write, so this server only reads until it is restarted."
+
 
 class Entry:
     """Data, or a close, that a commit adds to a stream."""
@@ -59,6 +67,7 @@ class Commit:
 
     __slots__ = (
         "changed",
+        "discards",
         "done",
         "entries",
         "extras",
@@ -75,6 +84,8 @@ class Commit:
         self.producers: dict[tuple[int, str], ProducerState] = {}
         # The next feed position of each bucket this commit adds to.
         self.positions: dict[str, int] = {}
+        # Streams and blobs whose data may be removed once this commit is durable, and not before.
+        self.discards: set[int] = set()
         # Whatever else must become durable together with the rest.
         self.extras: list[Callable[[Batch], None]] = []
         self.replies: list[tuple[Reply, Any, StreamState | None]] = []
@@ -154,6 +165,10 @@ class Committer:
             self._scheduled = True
             self._loop.call_soon(self._start)
 
+    def is_unsettled(self, number: int) -> bool:
+        """Is the removal of this stream's or blob's data written, but not durable yet?"""
+        return self._flight is not None and number in self._flight.discards
+
     async def settle(self) -> None:
         """Wait until everything accepted is durable (or has failed)."""
         await self._idle.wait()
@@ -182,6 +197,12 @@ class Committer:
             self._fail(commit, error)
             self.schedule()
             return
+        except Exception as error:
+            # A mistake of ours. Whoever waits for this commit hears of it, and the next one is not lost too.
+            log.exception("a commit could not be written")
+            self._fail(commit, error)
+            self.schedule()
+            return
         self._flight = commit
         self._work.put(True)
 
@@ -206,21 +227,23 @@ class Committer:
             self._fail(commit, failure)
             self._start()
             return
-        # The disk first: it works on the next commit while the answers to this one go out.
-        self._start()
         commit.done = True
+        # Before the next commit is tried: if that fails, this is where its streams go back to.
         for handle, state, _ in commit.states:
             handle.visible = state
+        # The disk works on the next commit while the answers to this one go out.
+        self._start()
         for reply, outcome, after in commit.replies:
-            reply(outcome, after)
+            _answer(reply, outcome, after)
         for handle, _, _ in commit.states:
             self._became_visible(handle)
         for bucket, position in commit.positions.items():
             self._feed_grew(bucket, position)
 
-    def _fail(self, commit: Commit, error: StoreError) -> None:
+    def _fail(self, commit: Commit, error: Exception) -> None:
         """Nothing of this commit, nor of what was accepted on top of it, has happened."""
         log.error("commit failed: %s", error)
+        unsure = self.failure is not None
         later = self._open
         self._open = Commit()
         for failed in (commit, later):
@@ -229,12 +252,17 @@ class Committer:
                 handle.accepted = handle.visible
                 handle.feed_row = None
                 handle.producers.clear()
+                # Written but not synced: the store shows what readers must not see.
+                handle.unsure = handle.unsure or unsure
         for handle, _, stored_lease_ms in commit.states:
             handle.stored_lease_ms = stored_lease_ms
+        for failed in (commit, later):
+            for handle in failed.handles:
+                handle.deadline_ms = handle.lease_ms = handle.stored_lease_ms
         self._forget_changes()
         for failed in (commit, later):
             for reply, _, state in failed.replies:
-                reply(NotStored(), state)
+                _answer(reply, NotStored(until_restart=unsure), state)
 
     def _encode(self, commit: Commit) -> Batch:
         batch = self._store.batch()
@@ -283,3 +311,10 @@ class Committer:
             batch.remove_stream(handle.key)
         else:
             batch.put_stream(handle.key, StreamRow(handle.accepted, lease))
+
+
+def _answer(reply: Reply, outcome: Any, state: StreamState | None) -> None:
+    try:
+        reply(outcome, state)
+    except Exception:
+        log.exception("an answer failed")  # and the others still go out

@@ -43,6 +43,7 @@ class StreamHandle:
         "shared",
         "stored_lease_ms",
         "unsealed",
+        "unsure",
         "used",
         "visible",
         "watchers",
@@ -70,6 +71,8 @@ class StreamHandle:
         self.unsealed = 0
         # Encoded chunks that readers at the same place share; emptied when the visible tail moves.
         self.shared: dict[object, object] = {}
+        # The disk never confirmed a change that the store would show: only this handle knows better.
+        self.unsure = False
         self.used = True
 
     @property
@@ -84,7 +87,7 @@ class StreamHandle:
 
     @property
     def evictable(self) -> bool:
-        return not (self.pending or self.watchers)
+        return not (self.pending or self.watchers or self.unsure)
 
 
 class Handles:

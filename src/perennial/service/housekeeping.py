@@ -27,10 +27,13 @@ class Housekeeper:
         service.feed.on_growth = feed_sealer.grew
         self._steps = (
             Sweeper(service).step,
-            lambda: service.store.collect_garbage(lambda number: service.held[number] > 0),
+            lambda: service.store.collect_garbage(
+                lambda number: service.held[number] > 0 or service.committer.is_unsettled(number)
+            ),
             self._sealer.step,
             feed_sealer.step,
         )
+        self._committer = service.committer
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -42,12 +45,15 @@ class Housekeeper:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
-        while True:
+        # After a failed sync the store is only read: what it shows may never have reached the disk.
+        while self._committer.failure is None:
             busy = False
             for step in self._steps:
                 try:
                     busy = step() or busy
                 except StoreError as error:
                     log.error("background work failed and will be tried again: %s", error)
+                except Exception:
+                    log.exception("background work failed and will be tried again")
                 await asyncio.sleep(0)
             await asyncio.sleep(BUSY_SECONDS if busy else IDLE_SECONDS)

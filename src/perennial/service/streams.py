@@ -35,7 +35,7 @@ from perennial.protocol.state import (
 )
 from perennial.service.buckets import Buckets
 from perennial.service.clock import Clock, system_clock
-from perennial.service.commits import Commit, Committer, Entry, Reply
+from perennial.service.commits import Commit, Committer, Entry, NotStored, Reply
 from perennial.service.feed import Feed
 from perennial.service.graves import Graves
 from perennial.service.handles import Handles, StreamHandle, Watcher
@@ -83,6 +83,11 @@ class StreamService:
             return None if handle.gone else handle
         return handle
 
+    def look_up(self, bucket: str, name: str) -> StreamHandle | None:
+        """As `find`, for readers: a removal is nothing to them until it is durable."""
+        handle = self.find(bucket, name) or self.handles.peek(stream_key(bucket, name))
+        return None if handle is None or handle.visible is None else handle
+
     def touch(self, handle: StreamHandle) -> None:
         """An access that restarts an idle window."""
         state = handle.accepted
@@ -120,6 +125,8 @@ class StreamService:
     # Changing
 
     def append(self, bucket: str, name: str, command: Append, reply: Reply) -> None:
+        if self._refuses(reply):
+            return
         if command.close and bucket in self.before_close:
             self.before_close[bucket](name)
         handle = self.find(bucket, name)
@@ -152,6 +159,8 @@ class StreamService:
             self.committer.answer(handle, reply, outcome, state)
 
     def create(self, bucket: str, name: str, command: Create, reply: Reply) -> None:
+        if self._refuses(reply):
+            return
         if self.buckets.get(bucket) is None:
             reply(BucketMissing(), None)
             return
@@ -179,6 +188,9 @@ class StreamService:
         self, bucket: str, name: str, offset: int, content_type: str, upload: Upload, reply: Reply
     ) -> None:
         """Make an uploaded snapshot the stream's latest, and everything before it obsolete."""
+        if self._refuses(reply):
+            upload.abandon()
+            return
         handle = self.find(bucket, name)
         rejected = self.judge_snapshot(handle, offset)
         if rejected is not None or handle is None or handle.accepted is None:
@@ -210,6 +222,8 @@ class StreamService:
         self._answer_bucket(rejected, reply)
 
     def delete(self, bucket: str, name: str, reply: Reply) -> None:
+        if self._refuses(reply):
+            return
         handle = self.find(bucket, name)
         if handle is None:
             reply(self._missing(bucket), None)
@@ -234,6 +248,13 @@ class StreamService:
         self.store.close()
 
     # Steps
+
+    def _refuses(self, reply: Reply) -> bool:
+        """After a failed sync the store may show what the disk does not hold: no decision can rest on it."""
+        if self.committer.failure is None:
+            return False
+        reply(NotStored(until_restart=True), None)
+        return True
 
     def _missing(self, bucket: str) -> StreamMissing | BucketMissing:
         return StreamMissing() if self.buckets.get(bucket) is not None else BucketMissing()
@@ -281,6 +302,7 @@ class StreamService:
         """What a record means for stored data beyond the stream's own row."""
         extras = commit.extras
         for blob in blobs_of(before) - blobs_of(after):
+            commit.discards.add(blob)
             extras.append(partial(_discard_blob, blob))
         if before is None:
             return
@@ -294,10 +316,12 @@ class StreamService:
             own_bytes = before.tail - before.base
             extras.append(lambda batch: self.graves.dig(batch, bucket, stream_id, own_bytes))
         if after is None:
+            commit.discards.add(stream_id)
             extras.append(lambda batch: batch.discard(stream_id))
         elif isinstance(record, SnapshotPublished | ForkReleased) and after.earliest and not after.forks:
             # Forks may still need what lies before; with the last one gone, nobody does.
             earliest = after.earliest
+            commit.discards.add(stream_id)
             extras.append(lambda batch: batch.discard_before(stream_id, earliest))
 
     def _answer_bucket(self, rejected: Rejected | None, reply: Callable[[Rejected | None], None]) -> None:
@@ -344,6 +368,8 @@ class StreamService:
         if handle.watchers and state.ttl_seconds is not None:
             return False
         self._remove(handle, expire(state))
+        # The clock removed it, not the disk: it is over for readers too, whatever a crash brings back.
+        handle.visible = handle.accepted
         return True
 
     def _restart_window(self, handle: StreamHandle, state: StreamState) -> None:

@@ -18,6 +18,7 @@
 """
 
 import struct
+from functools import lru_cache
 from typing import Final
 
 COLUMN_FAMILIES: Final = (
@@ -62,6 +63,8 @@ def parse_block_key(key: bytes) -> tuple[int, int]:
     return stream_id, offset
 
 
+# On every request's path, and most requests go to streams that were asked for a moment ago.
+@lru_cache(maxsize=16_384)
 def stream_key(bucket: str, name: str) -> bytes:
     return f"{bucket}\0{name}".encode()
 

@@ -161,12 +161,13 @@ class RocksStore:
             )
         except Exception as error:
             raise _opening_failed(directory, error) from error
+        self._wal.verify_recovered(self._db.latest_sequence_number())
         self._tables = {name: self._db.get_column_family(name) for name in keys.COLUMN_FAMILIES}
         self._families = {name: self._db.get_column_family_handle(name) for name in keys.COLUMN_FAMILIES}
         self._write_options = WriteOptions()
         self._write_options.sync = False
         self._check_format()
-        self._wal.open()
+        self._wal.open(self._db.latest_sequence_number())
         self._forget_unfinished_uploads()
 
     # Writing
@@ -183,14 +184,14 @@ class RocksStore:
 
     def sync(self) -> None:
         try:
-            self._wal.sync()
+            self._wal.sync(self._db.latest_sequence_number())
         except OSError as error:
             raise _writing_failed(self.directory, error) from error
 
     # Reading
 
     def stream(self, key: bytes) -> StreamRow | None:
-        value = self._tables["streams"].get(key)
+        value = self._get("streams", key)
         return None if value is None else _stream_row(value)
 
     def streams(self, bucket: str, prefix: str, after: str) -> Iterator[tuple[str, StreamRow]]:
@@ -201,7 +202,7 @@ class RocksStore:
                 yield name, _stream_row(value)
 
     def producer(self, stream_id: int, producer_id: str) -> ProducerState | None:
-        value = self._tables["producers"].get(keys.producer_key(stream_id, producer_id))
+        value = self._get("producers", keys.producer_key(stream_id, producer_id))
         return None if value is None else _producer_state(value)
 
     def blocks(self, stream_id: int, start: int, end: int) -> Iterator[Block]:
@@ -211,6 +212,7 @@ class RocksStore:
         # The block that covers `start` may begin before it.
         first = keys.block_key(stream_id, start)
         iterator.seek_for_prev(first)
+        _raise_if_broken(iterator)  # another seek would step over the damage
         if not iterator.valid() or keys.parse_block_key(iterator.key())[0] != stream_id:
             iterator.seek(first)
         while iterator.valid():
@@ -222,7 +224,7 @@ class RocksStore:
         _raise_if_broken(iterator)
 
     def sealed_until(self, stream_id: int) -> int:
-        value = self._tables["sealed"].get(keys.number_key(stream_id))
+        value = self._get("sealed", keys.number_key(stream_id))
         return 0 if value is None else keys.parse_number(value)
 
     def due(self, now_ms: int, limit: int) -> list[tuple[int, bytes]]:
@@ -230,16 +232,15 @@ class RocksStore:
         return [keys.parse_expiry_key(key) for key in islice(passed, limit)]
 
     def bucket(self, bucket: str) -> BucketRow | None:
-        value = self._tables["buckets"].get(bucket.encode())
+        value = self._get("buckets", bucket.encode())
         return None if value is None else _bucket_row(value)
 
     def next_id(self) -> int:
-        value = self._tables["meta"].get(b"next_id")
+        value = self._get("meta", b"next_id")
         return 1 if value is None else keys.parse_number(value)
 
     def piece(self, blob: int, index: int) -> bytes | None:
-        piece: bytes | None = self._tables["blobs"].get(keys.block_key(blob, index))
-        return piece
+        return self._get("blobs", keys.block_key(blob, index))
 
     def feed(self, bucket: str, position: int) -> Iterator[tuple[int, bytes]]:
         options = ReadOptions()
@@ -247,6 +248,7 @@ class RocksStore:
         iterator = self._tables["feed"].iter(options)
         first = keys.feed_key(bucket, position)
         iterator.seek_for_prev(first)
+        _raise_if_broken(iterator)  # another seek would step over the damage
         if not iterator.valid() or not iterator.key().startswith(first[:-8]):
             iterator.seek(first)
         while iterator.valid():
@@ -255,7 +257,7 @@ class RocksStore:
         _raise_if_broken(iterator)
 
     def feed_sealed_until(self, bucket: str) -> int:
-        value = self._tables["meta"].get(b"feed_sealed:" + bucket.encode())
+        value = self._get("meta", b"feed_sealed:" + bucket.encode())
         return 0 if value is None else keys.parse_number(value)
 
     def graves(self, bucket: str) -> dict[int, int]:
@@ -264,8 +266,7 @@ class RocksStore:
         return {keys.parse_number(key[-8:]): keys.parse_number(value) for key, value in rows}
 
     def proxy_row(self, key: bytes) -> bytes | None:
-        value: bytes | None = self._tables["proxy"].get(key)
-        return value
+        return self._get("proxy", key)
 
     def proxy_rows(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         return self._scan("proxy", prefix, keys.after(prefix))
@@ -299,6 +300,7 @@ class RocksStore:
         """Everything before the block in which `offset` lies."""
         iterator = self._tables["blocks"].iter()
         iterator.seek_for_prev(keys.block_key(stream_id, offset))
+        _raise_if_broken(iterator)
         first = keys.block_key(stream_id, 0)
         if not iterator.valid() or iterator.key() <= first:
             return
@@ -314,13 +316,20 @@ class RocksStore:
                 batch.raw.delete(key, self._families[family])
 
     def close(self) -> None:
-        self._wal.sync()
+        self.sync()
         self._wal.close()
         self._families.clear()
         for table in self._tables.values():
             table.close()
         self._tables.clear()
         self._db.close()
+
+    def _get(self, family: str, key: bytes) -> bytes | None:
+        try:
+            value: bytes | None = self._tables[family].get(key)
+        except Exception as error:
+            raise StoreCorrupt(f"cannot read the store: {error}") from error
+        return value
 
     def _scan(self, family: str, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
         iterator = self._seek(family, start, end)
@@ -352,10 +361,12 @@ class RocksStore:
         self.write(batch)
 
     def _check_format(self) -> None:
-        meta = self._tables["meta"]
-        found = meta.get(b"format")
+        found = self._get("meta", b"format")
         if found is None:
-            meta[b"format"] = FORMAT
+            if self._wal.has_acknowledged:
+                rocks = self.directory / "rocks"
+                raise StoreCorrupt(f"{rocks} has lost tables: its MANIFEST is damaged. Restore a backup")
+            self._tables["meta"][b"format"] = FORMAT
         elif found != FORMAT:
             raise StoreError(
                 f"{self.directory} has store format {found.decode()}, this version reads {FORMAT.decode()}: "

@@ -4,8 +4,10 @@ RocksDB could sync by itself, but its Python binding holds the interpreter's loc
 loop would stand still; `os.fdatasync` lets it run. The log lives in a directory of its own so that we can
 find its files. RocksDB starts a new file now and then: that file's name must be made durable as well.
 
-A side file, `SYNCED`, remembers how long the newest log file was when it was last synced. A log that is
-shorter at start has lost acknowledged data, which the log's own checksums cannot see.
+A side file, `SYNCED`, remembers how long the newest log file was when it was last synced, and the number of
+the last change in it. A log that is shorter at start, or a store that has come back with fewer changes, has
+lost acknowledged data in a way that the log's own checksums cannot see: RocksDB takes a damaged length near
+the end of a log for a record that was never finished.
 """
 
 import os
@@ -16,7 +18,7 @@ from pathlib import Path
 from perennial.store.errors import StoreCorrupt
 
 _LOG_FILE = re.compile(r"([0-9]+)\.log")
-_MARK = struct.Struct("<QQ")
+_MARK = struct.Struct("<QQQ")
 
 
 class WriteAheadLog:
@@ -27,11 +29,13 @@ class WriteAheadLog:
         self._file: int | None = None
         self._directory_fd: int | None = None
         self._mark_fd: int | None = None
+        # The number of the newest change that was ever acknowledged; 0 before the first sync.
+        self._acknowledged = 0
 
     def verify(self) -> None:
         """Before the store opens: is every byte that was ever acknowledged still there?"""
         try:
-            number, length = _MARK.unpack(self._mark_path.read_bytes())
+            number, length, self._acknowledged = _MARK.unpack(self._mark_path.read_bytes())
         except (FileNotFoundError, struct.error):
             return  # a new store, or one whose first sync never happened
         path = self._path(number)
@@ -42,13 +46,26 @@ class WriteAheadLog:
                 f"it was written. Restore a backup, or remove {self._mark_path} to start with what is left"
             )
 
-    def open(self) -> None:
+    @property
+    def has_acknowledged(self) -> bool:
+        """Has anything ever been acknowledged from this directory?"""
+        return self._acknowledged > 0
+
+    def verify_recovered(self, last_change: int) -> None:
+        """After the store has opened: has everything that was ever acknowledged come back?"""
+        if last_change < self._acknowledged:
+            raise StoreCorrupt(
+                f"{self._directory} has lost data: {self._acknowledged} changes were acknowledged, "
+                f"{last_change} are left. Restore a backup, or remove {self._mark_path} to start with those"
+            )
+
+    def open(self, last_change: int) -> None:
         self._directory_fd = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
         self._mark_fd = os.open(self._mark_path, os.O_RDWR | os.O_CREAT, 0o644)
-        self.sync()
+        self.sync(last_change)
 
-    def sync(self) -> None:
-        """Everything written to the log before this call is on disk when it returns."""
+    def sync(self, last_change: int) -> None:
+        """Everything written to the log before this call, up to `last_change`, is on disk when it returns."""
         length = 0
         for number in sorted(self._numbers()):
             if number < self._current:
@@ -66,7 +83,7 @@ class WriteAheadLog:
             if self._file is not None:
                 os.close(self._file)
             self._file, self._current = file, number
-        self._mark(length)
+        self._mark(length, last_change)
 
     def close(self) -> None:
         for fd in (self._file, self._directory_fd, self._mark_fd):
@@ -74,11 +91,11 @@ class WriteAheadLog:
                 os.close(fd)
         self._file = self._directory_fd = self._mark_fd = None
 
-    def _mark(self, length: int) -> None:
+    def _mark(self, length: int, last_change: int) -> None:
         # Measured before the sync and written after it, and not synced itself: a mark may claim less than
         # is on disk, never more.
         if self._mark_fd is not None:
-            os.pwrite(self._mark_fd, _MARK.pack(self._current, length), 0)
+            os.pwrite(self._mark_fd, _MARK.pack(self._current, length, last_change), 0)
 
     def _numbers(self) -> list[int]:
         matches = map(_LOG_FILE.fullmatch, os.listdir(self._directory))
