@@ -8,8 +8,6 @@ import pyarrow as pa
 
 from perennial.service.feed import Rows
 
-ARROW_TYPE: Final = "application/vnd.apache.arrow.stream"
-
 SCHEMA: Final = pa.schema(
     [
         pa.field("position", pa.int64(), nullable=False),

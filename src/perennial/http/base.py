@@ -35,6 +35,7 @@ from perennial.service.streams import StreamService
 Resolve = Callable[[str], tuple[str, str] | Rejected]
 BEYOND_TAIL: Final = Malformed("the offset lies beyond the stream's tail")
 CACHE_CONTROL: Final = b"cache-control"
+ARROW_TYPE: Final = "application/vnd.apache.arrow.stream"
 
 
 class StreamSurface:
@@ -247,6 +248,9 @@ class StreamSurface:
     def _catch_up(
         self, exchange: Exchange, handle: StreamHandle, state: StreamState, start: int, at_now: bool
     ) -> None:
+        if ARROW_TYPE in exchange.request.headers.get(b"accept", ""):
+            self._catch_up_in_arrow(exchange, handle, state, start)
+            return
         chunk = self._service.read(handle, start, self._max_chunk)
         if isinstance(chunk, Rejected):
             reject(exchange, chunk)
@@ -264,6 +268,26 @@ class StreamSurface:
             exchange.respond(304, headers)
         else:
             exchange.respond(200, headers, read_body(state, chunk))
+
+    def _catch_up_in_arrow(
+        self, exchange: Exchange, handle: StreamHandle, state: StreamState, start: int
+    ) -> None:
+        """The same range as a table, for readers that ask for one: a row per message, as in the feed."""
+        # Loaded when first asked for: it costs time and memory nobody else should pay.
+        from perennial.http.arrow import encode
+        from perennial.service.stream_rows import read_rows
+
+        page = read_rows(self._service.store, handle.name, state, start, self._max_chunk)
+        if isinstance(page, Rejected):
+            reject(exchange, page)
+            return
+        self._service.touch(handle)
+        headers = [
+            (name, ARROW_TYPE.encode() if name == h.CONTENT_TYPE else value)
+            for name, value in read_headers(state, Chunk(start, page.end, []))
+        ]
+        headers += [(b"vary", b"accept"), (CACHE_CONTROL, NO_STORE.encode())]
+        exchange.respond(200, headers, [encode(page.rows)])
 
     def _read_live(
         self, exchange: Exchange, handle: StreamHandle, state: StreamState, start: int, cursor: int, mode: str

@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from perennial.http.base import ARROW_TYPE
 from perennial.http.errors import reject
 from perennial.http.exchange import Exchange, Headers
 from perennial.http.live import LiveReads
@@ -65,7 +66,7 @@ class FeedSurface:
         if query.live and feed.head(bucket) == query.after:
             await self._growth(bucket)
         # Loaded with the first feed request: the library costs time and memory nobody else should pay.
-        from perennial.http.arrow import ARROW_TYPE, ArrowBody
+        from perennial.http.arrow import ArrowBody
 
         body = ArrowBody()
         head = feed.head(bucket)

@@ -291,7 +291,8 @@ class Committer:
             for entry in entries:
                 payload, ends = entry.payload, entry.ends
                 if payload:
-                    put_block(entry.stream_id, entry.offset, encode_append(position, now_us, payload, ends))
+                    value = encode_append(position, now_us, payload, ends, entry.closes)
+                    put_block(entry.stream_id, entry.offset, value)
                 position = feed.add(
                     position, entry.stream_id, entry.feed_row, entry.offset, payload, ends, entry.closes
                 )

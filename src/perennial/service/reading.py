@@ -40,13 +40,13 @@ def anchor_at(store: Store, state: StreamState, position: int) -> Anchor | None:
         return None
     if position == state.tail:
         return Anchor(aligned=True, following=())
-    _, _, block = next(_blocks(store, state, position, position + 1))
+    _, _, block = next(stored_blocks(store, state, position, position + 1))
     return Anchor(aligned=block.is_boundary(position), following=block.append_after(position))
 
 
 def messages_between(store: Store, state: StreamState, start: int, end: int) -> Iterator[memoryview]:
     """The messages of [start, end), whole; a message that a fork's base cuts is a message up to the cut."""
-    for low, high, block in _blocks(store, state, start, end):
+    for low, high, block in stored_blocks(store, state, start, end):
         first, last = block.message_range(low, high)
         yield from block.messages(first, last)
         cut_from = max(low, block.start + (block.ends[last - 1] if last else 0))
@@ -54,7 +54,7 @@ def messages_between(store: Store, state: StreamState, start: int, end: int) -> 
             yield block.cut(cut_from, high)
 
 
-def _blocks(store: Store, state: StreamState, start: int, end: int) -> Iterator[tuple[int, int, Block]]:
+def stored_blocks(store: Store, state: StreamState, start: int, end: int) -> Iterator[tuple[int, int, Block]]:
     """Stored blocks that overlap [start, end), each with the part of the range its segment covers.
 
     A block of an ancestor may reach beyond the fork's base: what counts are the segment's ends.
@@ -75,14 +75,14 @@ def _segments(state: StreamState) -> Iterator[tuple[int, int, int]]:
 
 def _read_bytes(store: Store, state: StreamState, start: int, limit: int) -> Chunk:
     end = min(state.tail, start + limit)
-    pieces = [block.cut(low, high) for low, high, block in _blocks(store, state, start, end)]
+    pieces = [block.cut(low, high) for low, high, block in stored_blocks(store, state, start, end)]
     return Chunk(start, end, pieces)
 
 
 def _read_messages(store: Store, state: StreamState, start: int, limit: int) -> Chunk | Malformed:
     pieces: list[memoryview] = []
     position = start
-    for low, high, block in _blocks(store, state, start, state.tail):
+    for low, high, block in stored_blocks(store, state, start, state.tail):
         if block.start < low and not block.is_boundary(low):
             return NOT_A_BOUNDARY
         first, last = block.message_range(low, high)

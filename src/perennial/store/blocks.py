@@ -28,12 +28,14 @@ _SINGLE = struct.Struct("<BBHIIQQII")
 class Block:
     """A decoded block: views into the stored value, made when asked for, nothing copied."""
 
-    __slots__ = ("_appends", "_messages", "_value", "end", "payload", "start")
+    __slots__ = ("_appends", "_messages", "_value", "closes", "end", "payload", "start")
 
     def __init__(self, start: int, value: bytes) -> None:
-        version, _, _, appends, messages = _HEAD.unpack_from(value)
+        version, closes, _, appends, messages = _HEAD.unpack_from(value)
         if version != VERSION:
             raise StoreCorrupt(f"the block at offset {start} has unknown version {version}")
+        # Did the last message close the stream?
+        self.closes = bool(closes)
         self._value = memoryview(value)
         self._appends = appends
         self._messages = messages
@@ -96,12 +98,14 @@ class Block:
         return [self.start + end for end in ends[index:last]]
 
 
-def encode_append(position: int, time_us: int, payload: bytes, ends: Sequence[int]) -> bytes:
+def encode_append(
+    position: int, time_us: int, payload: bytes, ends: Sequence[int], closes: bool = False
+) -> bytes:
     """One append as a block."""
     count = len(ends)
     if count == 1:
-        return _SINGLE.pack(VERSION, 0, 0, 1, 1, position, time_us, 0, ends[0]) + payload
-    head = _HEAD.pack(VERSION, 0, 0, 1, count)
+        return _SINGLE.pack(VERSION, closes, 0, 1, 1, position, time_us, 0, ends[0]) + payload
+    head = _HEAD.pack(VERSION, closes, 0, 1, count)
     return b"".join((head, struct.pack(f"<QQI{count}I", position, time_us, 0, *ends), payload))
 
 
@@ -116,6 +120,6 @@ def merge(blocks: Sequence[Block]) -> bytes:
         times.extend(block.times)
         firsts.extend([before + first for first in block.firsts])
         ends.extend([shift + end for end in block.ends])
-    head = _HEAD.pack(VERSION, 0, 0, len(positions), len(ends))
+    head = _HEAD.pack(VERSION, blocks[-1].closes, 0, len(positions), len(ends))
     arrays = [column.tobytes() for column in (positions, times, firsts, ends)]
     return b"".join([head, *arrays, *(block.payload for block in blocks)])
