@@ -1,0 +1,205 @@
+import logging
+
+import pytest
+
+from perennial.http.exchange import COMMON_HEADERS, Exchange, SharedChunk
+from tests.http.wire import (
+    GET,
+    Application,
+    Wire,
+    follow,
+    header,
+    later,
+    split,
+    statuses,
+)
+
+# Answers
+
+
+def test_an_answer_has_a_length_a_date_and_the_common_headers() -> None:
+    wire = Wire(Application(lambda exchange: exchange.respond(200, [(b"x-own", b"1")], b"hello")))
+    answer = wire.feed(GET % 1)
+    assert split(answer)[1] == b"hello"
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert header(answer, b"content-length") == b"5"
+    assert header(answer, b"date") == b"Thu, 01 Jan 1970 00:00:00 GMT"
+    assert header(answer, b"x-own") == b"1"
+    assert header(answer, b"connection") is None
+    for name, value in COMMON_HEADERS:
+        assert header(answer, name) == value
+
+
+def test_the_date_moves_with_the_clock() -> None:
+    wire = Wire()
+    wire.feed(GET % 1)
+    wire.state.heads.set_time(86400.0)
+    assert header(wire.feed(GET % 2), b"date") == b"Fri, 02 Jan 1970 00:00:00 GMT"
+
+
+def test_an_answer_is_one_write() -> None:
+    pieces: list[bytes | memoryview] = [b"some ", memoryview(b"thing ")[:3], b"thing"]
+    wire = Wire(Application(lambda exchange: exchange.respond(200, [], pieces)))
+    assert split(wire.feed(GET % 1))[1] == b"some thithing"
+    assert [len(call) for call in wire.transport.calls] == [1]
+
+
+def test_large_bodies_are_not_copied() -> None:
+    body: list[bytes | memoryview] = [bytes(100_000), memoryview(bytes(200_000))]
+    wire = Wire(Application(lambda exchange: exchange.respond(200, [], body)))
+    answer = wire.feed(GET % 1)
+    assert header(answer, b"content-length") == b"300000"
+    assert split(answer)[1] == bytes(300_000)
+    (call,) = wire.transport.calls
+    assert call[-2] is body[0]
+    assert call[-1] is body[1]
+
+
+@pytest.mark.parametrize("status", [204, 304])
+def test_some_statuses_never_have_a_body(status: int) -> None:
+    wire = Wire(Application(lambda exchange: exchange.respond(status, [], b"ignored")))
+    answer = wire.feed(GET % 1)
+    assert split(answer)[1] == b""
+    assert header(answer, b"content-length") is None
+
+
+@pytest.mark.parametrize(("body", "length"), [(b"hello", b"5"), (b"", None)])
+def test_head_is_answered_without_a_body(body: bytes, length: bytes | None) -> None:
+    wire = Wire(Application(lambda exchange: exchange.respond(200, [], body)))
+    answer = wire.feed(b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n")
+    assert split(answer)[1] == b""
+    assert header(answer, b"content-length") == length
+    assert wire.open
+
+
+def test_an_unknown_status_is_sent_as_it_is() -> None:
+    wire = Wire(Application(lambda exchange: exchange.respond(599, [])))
+    assert statuses(wire.feed(GET % 1)) == [599]
+
+
+@pytest.mark.parametrize("value", [b"a\r\nset-cookie: b", b"a\nb", b"a\rb"])
+def test_a_line_break_in_a_header_is_never_sent(value: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    wire = Wire(Application(lambda exchange: exchange.respond(200, [(b"x", value)])))
+    with caplog.at_level(logging.CRITICAL):
+        assert statuses(wire.feed(GET % 1)) == [500]
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_failing_handler_is_logged_and_never_leaves_the_peer_waiting(
+    begun: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(exchange: Exchange) -> None:
+        if begun:
+            exchange.begin(200, [])
+        raise RuntimeError("disk on fire")
+
+    wire = Wire(Application(fail))
+    answer = wire.feed(GET % 1)
+    assert statuses(answer) == [200 if begun else 500]
+    assert not split(answer)[1]
+    assert b"fire" not in answer
+    assert "disk on fire" in caplog.text
+    assert not wire.open
+
+
+def test_an_answer_is_given_once() -> None:
+    wire = later()
+    wire.feed(GET % 1)
+    (exchange,) = wire.app.pending
+    exchange.respond(204, [])
+    exchange.respond(200, [])
+    exchange.begin(200, [])
+    exchange.send(b"x")
+    exchange.end()
+    exchange.abort()
+    assert statuses(wire.take()) == [204]
+    assert wire.open
+
+
+# Streaming
+
+
+def test_a_stream_is_sent_in_chunks() -> None:
+    wire, exchange, head = follow()
+    assert header(head, b"transfer-encoding") == b"chunked"
+    assert header(head, b"content-length") is None
+    exchange.send(b"hello")
+    assert wire.take() == b"5\r\nhello\r\n"
+    exchange.send(b"")
+    assert wire.take() == b""
+    exchange.send_shared(SharedChunk(b"x" * 26))
+    assert wire.take() == b"1a\r\n" + b"x" * 26 + b"\r\n"
+    assert not exchange.closed
+    exchange.end()
+    assert wire.take() == b"0\r\n\r\n"
+    assert exchange.closed
+    wire.feed(GET % 2)
+    assert len(wire.app.pending) == 2
+
+
+def test_each_chunk_is_one_write() -> None:
+    wire, exchange, _ = follow()
+    before = len(wire.transport.calls)
+    large = bytes(100_000)
+    exchange.send(b"small")
+    exchange.send(large)
+    assert len(wire.transport.calls) == before + 2
+    assert wire.transport.calls[-1][1] is large
+    assert wire.take() == b"5\r\nsmall\r\n186a0\r\n" + large + b"\r\n"
+
+
+def test_a_shared_chunk_is_framed_once() -> None:
+    chunk = SharedChunk(b"event")
+    wires = [follow() for _ in range(3)]
+    for _, exchange, _ in wires:
+        exchange.send_shared(chunk)
+    buffers = {id(wire.transport.calls[-1][0]) for wire, _, _ in wires}
+    assert len(buffers) == 1
+    assert all(wire.take() == b"5\r\nevent\r\n" for wire, _, _ in wires)
+
+
+def test_http_1_0_is_streamed_until_the_close() -> None:
+    wire, exchange, head = follow(b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
+    assert header(head, b"transfer-encoding") is None
+    assert header(head, b"connection") == b"close"
+    exchange.send(b"one")
+    exchange.send_shared(SharedChunk(b"two"))
+    assert wire.open
+    exchange.end()
+    assert wire.take() == b"onetwo"
+    assert not wire.open
+
+
+@pytest.mark.parametrize("version", [b"1.0", b"1.1"])
+@pytest.mark.parametrize(("method", "status"), [(b"HEAD", 200), (b"GET", 204), (b"GET", 304)])
+def test_a_stream_that_may_have_no_body_has_none(version: bytes, method: bytes, status: int) -> None:
+    wire = later()
+    wire.feed(b"%b / HTTP/%b\r\nHost: a\r\nConnection: keep-alive\r\n\r\n" % (method, version))
+    (exchange,) = wire.app.pending
+    exchange.begin(status, [])
+    exchange.send(b"x")
+    exchange.send_shared(SharedChunk(b"y"))
+    exchange.end()
+    answer = wire.take()
+    assert split(answer)[1] == b""
+    assert header(answer, b"transfer-encoding") is None
+    assert wire.open
+
+
+def test_a_broken_off_chunked_answer_lacks_its_end() -> None:
+    wire, exchange, _ = follow()
+    gone: list[str] = []
+    exchange.on_closed = lambda: gone.append("gone")
+    exchange.send(b"x")
+    exchange.abort()
+    assert wire.take() == b"1\r\nx\r\n"
+    assert not wire.open
+    assert not wire.transport.aborted
+    assert exchange.closed
+    assert gone == ["gone"]
+
+
+def test_a_broken_off_http_1_0_answer_is_reset() -> None:
+    wire, exchange, _ = follow(b"GET / HTTP/1.0\r\n\r\n")
+    exchange.abort()
+    assert wire.transport.aborted
