@@ -30,10 +30,19 @@ def test_an_answer_has_a_length_a_date_and_the_common_headers() -> None:
         assert header(answer, name) == value
 
 
+def test_a_write_from_outside_a_browser_is_spared_the_headers_for_browsers() -> None:
+    wire = Wire()
+    plain = wire.feed(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n")
+    assert header(plain, b"access-control-allow-origin") is None
+    assert header(plain, b"x-content-type-options") == b"nosniff"
+    browser = wire.feed(b"POST / HTTP/1.1\r\nhost: x\r\norigin: http://a\r\ncontent-length: 0\r\n\r\n")
+    assert header(browser, b"access-control-allow-origin") == b"*"
+
+
 def test_the_date_moves_with_the_clock() -> None:
     wire = Wire()
     wire.feed(GET % 1)
-    wire.state.heads.set_time(86400.0)
+    wire.state.set_time(86400.0)
     assert header(wire.feed(GET % 2), b"date") == b"Fri, 02 Jan 1970 00:00:00 GMT"
 
 

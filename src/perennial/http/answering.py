@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from perennial.http.exchange import Body, Exchange, Headers, SharedChunk
+from perennial.http.exchange import Body, Exchange, Headers, SharedChunk, is_plain_write
 from perennial.http.parsing import ParsedRequest
 from perennial.http.responses import (
     CHUNKED,
@@ -63,7 +63,8 @@ class NativeExchange(Exchange):
         assert self._framing == NOT_BEGUN, "an answer was begun already"
         state = line.state
         request = self.request
-        parts: list[bytes | memoryview] = [state.heads[status]]
+        heads = state.plain_heads if is_plain_write(request) else state.heads
+        parts: list[bytes | memoryview] = [heads[status]]
         if headers:
             parts.append(encode_headers(headers))
         if not request.keep_alive or state.draining:

@@ -12,7 +12,16 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from typing import Any
 from urllib.parse import quote, unquote_to_bytes
 
-from perennial.http.exchange import COMMON_HEADERS, Body, Exchange, Handler, Headers, Request
+from perennial.http.exchange import (
+    COMMON_HEADERS,
+    SECURITY_HEADERS,
+    Body,
+    Exchange,
+    Handler,
+    Headers,
+    Request,
+    is_plain_write,
+)
 from perennial.http.limits import Limits
 
 Message = MutableMapping[str, Any]
@@ -83,7 +92,8 @@ class AsgiExchange(Exchange):
         assert not self._begun, "an answer was begun already"
         self._begun = True
         self._bodyless = self.request.method == "HEAD" or status in (204, 304)
-        self._put({"type": "http.response.start", "status": status, "headers": [*headers, *COMMON_HEADERS]})
+        common = SECURITY_HEADERS if is_plain_write(self.request) else COMMON_HEADERS
+        self._put({"type": "http.response.start", "status": status, "headers": [*headers, *common]})
 
     def send(self, data: bytes) -> None:
         if self._closed or self._bodyless or not data:

@@ -118,10 +118,14 @@ class Handler(Protocol):
         """Answer a request that HTTP itself forbids (400, 408, 413, 414, 431, 501), in our error form."""
 
 
-# Response headers that go with every answer (base protocol, 10.7; CORS for browser clients).
-COMMON_HEADERS: Headers = [
+# Response headers that go with every answer (base protocol, 10.7).
+SECURITY_HEADERS: Headers = [
     (b"x-content-type-options", b"nosniff"),
     (b"cross-origin-resource-policy", b"cross-origin"),
+]
+# For browser clients. Answers that a cache may keep always have them, so that what one client fetched suits
+# the next; a write that says no Origin does not come from a browser and can do without.
+CORS_HEADERS: Headers = [
     (b"access-control-allow-origin", b"*"),
     (
         b"access-control-expose-headers",
@@ -132,3 +136,10 @@ COMMON_HEADERS: Headers = [
         b"Feed-Earliest-Position",
     ),
 ]
+
+COMMON_HEADERS: Headers = [*SECURITY_HEADERS, *CORS_HEADERS]
+
+
+def is_plain_write(request: Request) -> bool:
+    """A write from outside any browser."""
+    return request.method in ("POST", "PUT", "DELETE", "PATCH") and b"origin" not in request.headers

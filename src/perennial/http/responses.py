@@ -15,13 +15,13 @@ LAST_CHUNK = b"0\r\n\r\n"
 JOIN_BYTES = 64 * 1024
 
 _REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
-_COMMON = b"".join(b"%b: %b\r\n" % header for header in COMMON_HEADERS)
 
 
 class Heads(dict[int, bytes]):
     """The beginning of an answer by its status: status line, common headers and the date of this second."""
 
-    def __init__(self, unix_time: float) -> None:
+    def __init__(self, unix_time: float, common: Headers = COMMON_HEADERS) -> None:
+        self._common = b"".join(b"%b: %b\r\n" % header for header in common)
         self._date = b""
         self.set_time(unix_time)
 
@@ -33,7 +33,7 @@ class Heads(dict[int, bytes]):
 
     def __missing__(self, status: int) -> bytes:
         line = b"HTTP/1.1 %d %b\r\n" % (status, _REASONS.get(status, b"Unknown"))
-        self[status] = start = b"%b%bdate: %b\r\n" % (line, _COMMON, self._date)
+        self[status] = start = b"%b%bdate: %b\r\n" % (line, self._common, self._date)
         return start
 
 

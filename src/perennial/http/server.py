@@ -105,7 +105,7 @@ class Server:
         now = time.monotonic()
         late = now - state.now > 4 * TICK_SECONDS
         state.now = now
-        state.heads.set_time(time.time())
+        state.set_time(time.time())
         # After a standstill of our own, peers may have sent what we have not read yet: ask at the next tick.
         if not late:
             for connection in tuple(state.connections):

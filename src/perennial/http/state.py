@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from perennial.http.exchange import Handler
+from perennial.http.exchange import SECURITY_HEADERS, Handler
 from perennial.http.limits import Limits
 from perennial.http.responses import Heads
 
@@ -21,16 +21,21 @@ class Peer(Protocol):
 
 
 class ServerState:
-    __slots__ = ("connections", "draining", "handler", "heads", "limits", "now", "on_empty")
+    __slots__ = ("connections", "draining", "handler", "heads", "limits", "now", "on_empty", "plain_heads")
 
     def __init__(self, handler: Handler, limits: Limits, now: float, unix_time: float) -> None:
         self.handler = handler
         self.limits = limits
         self.heads = Heads(unix_time)
+        self.plain_heads = Heads(unix_time, SECURITY_HEADERS)
         self.now = now  # of the monotonic clock, at the last tick
         self.connections: set[Peer] = set()
         self.draining = False
         self.on_empty: Callable[[], None] | None = None  # the last connection has gone
+
+    def set_time(self, unix_time: float) -> None:
+        self.heads.set_time(unix_time)
+        self.plain_heads.set_time(unix_time)
 
     def forget(self, connection: Peer) -> None:
         self.connections.discard(connection)
