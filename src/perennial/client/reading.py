@@ -115,10 +115,13 @@ class Reading:
         if self._at_end and not self.reader.ended:
             raise StreamEnded("the stream was closed before the response was complete", self.reader.offset)
 
-    def refused(self, status: int, headers: Mapping[str, str], body: bytes, now: float) -> float | None:
+    def refused(
+        self, status: int, headers: Mapping[str, str], body: bytes, now: float, can_renew: bool
+    ) -> float | None:
         """Seconds to wait before trying again, or None: renew the URL first. Raises if there is no use."""
         problem = refusal(status, headers, body)
-        if isinstance(problem, UrlExpired) and problem.renewable:
+        problem.next_offset = self.reader.offset
+        if isinstance(problem, UrlExpired) and problem.renewable and can_renew:
             return None
         if status in (404, 410):
             raise StreamEnded("the stream is gone: it was deleted or has expired", self.reader.offset)
@@ -134,7 +137,7 @@ class Reading:
             raise Disconnected(
                 f"the server could not be reached for {self._patience:g} seconds", self.reader.offset
             )
-        pause = min(FIRST_PAUSE_SECONDS * 2 ** min(self._failures, 10), LONGEST_PAUSE_SECONDS)
+        pause: float = min(FIRST_PAUSE_SECONDS * 2 ** min(self._failures, 10), LONGEST_PAUSE_SECONDS)
         self._failures += 1
         # Readers that lost the same server do not all come back in the same instant.
         return pause * random.uniform(0.5, 1.0)

@@ -26,7 +26,9 @@ class ConnectionLost(Exception):
 class Answer:
     """A response whose body has not been read. Use it as a context."""
 
-    def __init__(self, wire: "Wire", origin: Origin, connection: Connection, raw: http.client.HTTPResponse) -> None:
+    def __init__(
+        self, wire: "Wire", origin: Origin, connection: Connection, raw: http.client.HTTPResponse
+    ) -> None:
         self._wire = wire
         self._origin = origin
         self._connection = connection
@@ -80,7 +82,7 @@ class Wire:
             return Answer(self, origin, connection, connection.getresponse())
         except (OSError, http.client.HTTPException) as error:
             connection.close()
-            raise ConnectionLost(f"no answer from {parts.netloc}: {error or type(error).__name__}") from error
+            raise ConnectionLost(f"no answer from {parts.netloc} ({type(error).__name__})") from error
 
     def keep(self, origin: Origin, connection: Connection) -> None:
         with self._lock:

@@ -22,7 +22,7 @@ from perennial.http.paths import (
 from perennial.http.proxy import ProxySurface
 from perennial.http.snapshots import SnapshotSurface
 from perennial.protocol.names import PROXY_BUCKET, check_bucket_id, decode_path
-from perennial.protocol.rejections import BucketMissing, Malformed, Rejected
+from perennial.protocol.rejections import BucketMissing, BuiltInBucket, Malformed, Rejected
 from perennial.proxy.operations import Proxy
 from perennial.service.streams import StreamService
 from perennial.settings import Settings
@@ -78,12 +78,14 @@ class Application:
         return self._settings.max_snapshot if _publishes(request) else self._settings.max_body
 
     def body_sink(self, request: Request) -> BodySink | None:
-        if not _publishes(request) or not self._tokens.judge(request).admits:
+        if not _publishes(request):
             return None
         path = parse_bucket_path(request.path)
         if isinstance(path, Rejected) or path.bucket == PROXY_BUCKET or path.snapshot is None:
-            return None
-        return self._snapshots.open_upload(request, path.bucket, path.stream, path.snapshot) or Nowhere()
+            return Nowhere()
+        if not self._tokens.judge(request).admits:
+            return Nowhere()
+        return self._snapshots.open_upload(request, path.bucket, path.stream, path.snapshot)
 
     def handle(self, exchange: Exchange) -> None:
         try:
@@ -147,6 +149,8 @@ class Application:
         path = parse_bucket_path(exchange.request.path)
         if isinstance(path, Rejected):
             reject(exchange, path)
+        elif path.bucket == PROXY_BUCKET and path.kind == "bucket" and exchange.request.method in ("PUT", "DELETE"):
+            reject(exchange, BuiltInBucket())
         elif path.bucket == PROXY_BUCKET and not self._may_see_proxy(exchange.request):
             reject(exchange, BucketMissing())
         elif path.bucket == PROXY_BUCKET and not path.is_read_or_close(exchange.request):

@@ -23,20 +23,34 @@ from perennial.service.uploads import Upload
 SEND_BYTES: Final = 128 * 1024
 
 
+class Refused:
+    """Takes in a body that will not be published, so that the client hears why."""
+
+    def __init__(self, rejected: Rejected) -> None:
+        self.rejected = rejected
+
+    def feed(self, data: bytes) -> None:
+        pass
+
+    def abandon(self) -> None:
+        pass
+
+
 class SnapshotSurface:
     def __init__(self, service: StreamService) -> None:
         self._service = service
 
     # Publishing
 
-    def open_upload(self, request: Request, bucket: str, name: str, token: str) -> Upload | None:
-        """Where the body goes; None when it is already clear that nothing will be published."""
-        offset = parse_offset(token)
-        if isinstance(offset, Malformed) or isinstance(_content_type(request), Malformed):
-            return None
-        if self._service.judge_snapshot(self._service.find(bucket, name), offset) is not None:
-            return None
-        return Upload(self._service.store, self._service.committer.new_id())
+    def open_upload(self, request: Request, bucket: str, name: str, token: str) -> Upload | Refused:
+        """Where the body goes. What is refused now stays refused: the body is gone, whatever happens meanwhile."""
+        offset, content_type = parse_offset(token), _content_type(request)
+        if isinstance(offset, Malformed):
+            return Refused(offset)
+        if isinstance(content_type, Malformed):
+            return Refused(content_type)
+        rejected = self._service.judge_snapshot(bucket, name, offset)
+        return self._new_upload() if rejected is None else Refused(rejected)
 
     def put(self, exchange: Exchange, bucket: str, name: str, token: str) -> None:
         offset, content_type = parse_offset(token), _content_type(exchange.request)
@@ -45,15 +59,16 @@ class SnapshotSurface:
                 reject(exchange, parsed)
                 return
         upload = exchange.request.sink
-        if not isinstance(upload, Upload):
-            # Refused when the headers came; a small body may also have come without a sink.
-            rejected = self._service.judge_snapshot(self._service.find(bucket, name), offset)  # type: ignore[arg-type]
-            if rejected is not None:
-                reject(exchange, rejected)
-                return
-            upload = Upload(self._service.store, self._service.committer.new_id())
+        if isinstance(upload, Refused):
+            reject(exchange, upload.rejected)
+            return
+        if not isinstance(upload, Upload):  # an empty body, or one that came whole
+            upload = self._new_upload()
             upload.feed(exchange.request.body)
         self._service.publish(bucket, name, offset, content_type, upload, partial(self._published, exchange))  # type: ignore[arg-type]
+
+    def _new_upload(self) -> Upload:
+        return Upload(self._service.store, self._service.committer.new_id())
 
     def _published(self, exchange: Exchange, outcome: Any, state: StreamState | None) -> None:
         if isinstance(outcome, Rejected):

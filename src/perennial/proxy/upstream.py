@@ -16,7 +16,7 @@ from perennial.proxy.guard import AddressRefused, Guard, make_connector
 READ_BUFFER_BYTES: Final = 64 * 1024
 HEADER_LIMIT_BYTES: Final = 64 * 1024
 ERROR_BODY_BYTES: Final = 64 * 1024
-ERROR_BODY_SECONDS: Final = 10.0
+ERROR_BODY_SECONDS: Final = 5.0
 # What aiohttp would add of its own accord. Whatever the client did not send, the upstream does not get.
 UNASKED_HEADERS: Final = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 

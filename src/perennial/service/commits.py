@@ -267,11 +267,12 @@ class Committer:
     def _encode(self, commit: Commit) -> Batch:
         batch = self._store.batch()
         now_us = self._clock()
+        # First what goes, then what comes: a bucket may have been deleted and made anew in one commit.
+        for extra in commit.extras:
+            extra(batch)
         self._encode_entries(commit, batch, now_us)
         for (stream_id, producer_id), producer in commit.producers.items():
             batch.put_producer(stream_id, producer_id, producer)
-        for extra in commit.extras:
-            extra(batch)
         for handle in commit.handles:
             commit.states.append((handle, handle.accepted, handle.stored_lease_ms))
             self._encode_row(handle, batch)

@@ -33,8 +33,11 @@ def list_streams(service: StreamService, bucket: str, prefix: str, after: str, l
     has_more = False
     now_ms = service.now_ms()
     for name, row in service.store.streams(bucket, prefix, after):
-        state = _visible(service, bucket, name, row.state)
-        expired = row.deadline_ms is not None and row.deadline_ms <= now_ms
+        # What the store holds may be a moment ahead of what is durable; a handle in memory knows.
+        handle = service.handles.peek(stream_key(bucket, name))
+        state = row.state if handle is None else handle.visible
+        deadline_ms = row.deadline_ms if handle is None else handle.deadline_ms
+        expired = deadline_ms is not None and deadline_ms <= now_ms
         if state is None or state.soft_deleted or expired:
             continue
         if len(found) == limit:
@@ -43,12 +46,6 @@ def list_streams(service: StreamService, bucket: str, prefix: str, after: str, l
         found.append(_listed(name, state))
     cursor = found[-1].stream_id if has_more else None
     return Page(bucket, prefix, len(found), found, cursor, has_more)
-
-
-def _visible(service: StreamService, bucket: str, name: str, stored: StreamState) -> StreamState | None:
-    """What the store holds may be a moment ahead of what is durable; a handle in memory knows."""
-    handle = service.handles.peek(stream_key(bucket, name))
-    return stored if handle is None else handle.visible
 
 
 def _listed(name: str, state: StreamState) -> Listed:

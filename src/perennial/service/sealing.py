@@ -59,6 +59,8 @@ class Sealer:
         state = handle.visible
         if state is None or state.id != run.stream_id or not blocks:
             return  # deleted meanwhile
+        if blocks[0].end <= state.earliest and not state.forks:
+            return  # trimmed meanwhile: the merged block would bring back what is gone
         end = blocks[-1].end
         batch = self._store.batch()
         if len(blocks) > 1:

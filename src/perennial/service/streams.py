@@ -191,22 +191,26 @@ class StreamService:
         if self._refuses(reply):
             upload.abandon()
             return
-        handle = self.find(bucket, name)
-        rejected = self.judge_snapshot(handle, offset)
-        if rejected is not None or handle is None or handle.accepted is None:
+        rejected = self.judge_snapshot(bucket, name, offset)
+        if rejected is not None:
             upload.abandon()
-            reply(rejected or StreamMissing(), None)
+            reply(rejected, None)
             return
+        handle = self.find(bucket, name)
+        assert handle is not None and handle.accepted is not None, "judge_snapshot refuses a missing stream"
         upload.finish()
         snapshot = Snapshot(offset, content_type, upload.size, upload.blob, handle.accepted.id)
         self._change(handle, SnapshotPublished(snapshot))
         self.committer.answer(handle, reply, SnapshotPublished(snapshot), handle.accepted)
 
-    def judge_snapshot(self, handle: StreamHandle | None, offset: int) -> Rejected | None:
+    def judge_snapshot(self, bucket: str, name: str, offset: int) -> Rejected | None:
         """Could a snapshot be published there now?"""
-        state = None if handle is None else handle.visible
+        handle = self.find(bucket, name)
+        if handle is None or handle.accepted is None:
+            return self._missing(bucket)
+        state = _with_visible_tail(handle.accepted, handle.visible)
         rejected = judge_offset(state, offset)
-        if rejected is None and state is not None:
+        if rejected is None:
             anchor = anchor_at(self.store, state, offset)
             if anchor is None or not anchor.aligned:
                 rejected = NOT_A_BOUNDARY
@@ -218,7 +222,10 @@ class StreamService:
     def delete_bucket(self, bucket: str, reply: Callable[[Rejected | None], None]) -> None:
         rejected = self.buckets.delete(bucket)
         if rejected is None:
-            self.committer.enlist().extras.append(lambda batch: batch.clear_feed(bucket))
+            commit = self.committer.enlist()
+            # Whatever waits to be written here was removed since; a feed that begins anew must not hold it.
+            commit.entries = [entry for entry in commit.entries if entry.bucket != bucket]
+            commit.extras.append(lambda batch: batch.clear_feed(bucket))
         self._answer_bucket(rejected, reply)
 
     def delete(self, bucket: str, name: str, reply: Reply) -> None:
@@ -265,11 +272,8 @@ class StreamService:
         state = None if source is None else source.accepted
         anchor = None
         if source is not None and state is not None:
-            # A fork inherits what readers can see: nothing that a crash could still take back.
-            visible = source.visible
-            tail = visible.tail if visible is not None and visible.id == state.id else state.base
-            state = msgspec.structs.replace(state, tail=tail)
-            anchor = anchor_at(self.store, state, tail if fork.offset is None else fork.offset)
+            state = _with_visible_tail(state, source.visible)
+            anchor = anchor_at(self.store, state, state.tail if fork.offset is None else fork.offset)
         return decide_fork(state, anchor, command, self.committer.new_id(), self.now_ms())
 
     def _change(self, handle: StreamHandle, record: Record) -> None:
@@ -402,6 +406,12 @@ class StreamService:
             watcher.changed()
         if handle.visible is None:
             self.handles.forget(handle)
+
+
+def _with_visible_tail(accepted: StreamState, visible: StreamState | None) -> StreamState:
+    """What forks and snapshots may rest on: no data that a crash could still take back."""
+    tail = visible.tail if visible is not None and visible.id == accepted.id else accepted.base
+    return msgspec.structs.replace(accepted, tail=tail)
 
 
 def _discard_blob(blob: int, batch: Batch) -> None:

@@ -20,6 +20,8 @@ class Upload:
         self._buffer = bytearray()
         batch = store.batch()
         batch.begin_blob(blob)
+        # Together, or after a crash the number is given out again while its old pieces wait to be removed.
+        batch.put_next_id(blob + 1)
         store.write(batch)
 
     def feed(self, data: bytes) -> None:

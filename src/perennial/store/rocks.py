@@ -297,14 +297,16 @@ class RocksStore:
         self._delete_between(batch, family, keys.number_key(number), keys.number_key(number + 1))
 
     def _trim(self, batch: RocksBatch, stream_id: int, offset: int) -> None:
-        """Everything before the block in which `offset` lies."""
+        """Every block that ends at or before `offset`."""
         iterator = self._tables["blocks"].iter()
         iterator.seek_for_prev(keys.block_key(stream_id, offset))
         _raise_if_broken(iterator)
         first = keys.block_key(stream_id, 0)
-        if not iterator.valid() or iterator.key() <= first:
+        if not iterator.valid() or iterator.key() < first:
             return
         kept = iterator.key()
+        if Block(keys.parse_block_key(kept)[1], iterator.value()).end <= offset:
+            kept = keys.block_key(stream_id, offset)
         self._delete_between(batch, "blocks", first, kept)
 
     def _delete_between(self, batch: RocksBatch, family: str, first: bytes, last: bytes) -> None:

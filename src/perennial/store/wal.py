@@ -4,8 +4,8 @@ RocksDB could sync by itself, but its Python binding holds the interpreter's loc
 loop would stand still; `os.fdatasync` lets it run. The log lives in a directory of its own so that we can
 find its files. RocksDB starts a new file now and then: that file's name must be made durable as well.
 
-A side file, `SYNCED`, remembers how long the newest log file was when it was last synced, and the number of
-the last change in it. A log that is shorter at start, or a store that has come back with fewer changes, has
+A side file, `SYNCED`, remembers how long the log files were when they were last synced, and the number of
+the last change in them. A log that is shorter at start, or a store that has come back with fewer changes, has
 lost acknowledged data in a way that the log's own checksums cannot see: RocksDB takes a damaged length near
 the end of a log for a record that was never finished.
 """
@@ -18,7 +18,8 @@ from pathlib import Path
 from perennial.store.errors import StoreCorrupt
 
 _LOG_FILE = re.compile(r"([0-9]+)\.log")
-_MARK = struct.Struct("<QQQ")
+_MARK = struct.Struct("<QQ")  # the last change, the number of log files; then, for each file:
+_MARKED_LOG = struct.Struct("<QQ")  # its number and length
 
 
 class WriteAheadLog:
@@ -29,22 +30,27 @@ class WriteAheadLog:
         self._file: int | None = None
         self._directory_fd: int | None = None
         self._mark_fd: int | None = None
+        # Of every log file that is there: as much as is on disk for sure.
+        self._lengths: dict[int, int] = {}
         # The number of the newest change that was ever acknowledged; 0 before the first sync.
         self._acknowledged = 0
 
     def verify(self) -> None:
         """Before the store opens: is every byte that was ever acknowledged still there?"""
         try:
-            number, length, self._acknowledged = _MARK.unpack(self._mark_path.read_bytes())
+            mark = self._mark_path.read_bytes()
+            self._acknowledged, count = _MARK.unpack_from(mark)
+            logs = [_MARKED_LOG.unpack_from(mark, _MARK.size + _MARKED_LOG.size * i) for i in range(count)]
         except (FileNotFoundError, struct.error):
             return  # a new store, or one whose first sync never happened
-        path = self._path(number)
-        # A missing file is fine: RocksDB removes logs whose contents have reached its tables.
-        if path.exists() and path.stat().st_size < length:
-            raise StoreCorrupt(
-                f"{path} has {path.stat().st_size} bytes but {length} were acknowledged: data was lost after "
-                f"it was written. Restore a backup, or remove {self._mark_path} to start with what is left"
-            )
+        for path, length in ((self._path(number), length) for number, length in logs):
+            # A missing file is fine: RocksDB removes logs whose contents have reached its tables.
+            if path.exists() and path.stat().st_size < length:
+                raise StoreCorrupt(
+                    f"{path} has {path.stat().st_size} bytes but {length} were acknowledged: data was lost "
+                    f"after it was written. Restore a backup, or remove {self._mark_path} to start with what "
+                    "is left"
+                )
 
     @property
     def has_acknowledged(self) -> bool:
@@ -66,24 +72,29 @@ class WriteAheadLog:
 
     def sync(self, last_change: int) -> None:
         """Everything written to the log before this call, up to `last_change`, is on disk when it returns."""
-        length = 0
+        lengths = {}
         for number in sorted(self._numbers()):
             if number < self._current:
+                lengths[number] = self._lengths.get(number, 0)  # finished, and synced when it was
                 continue
             if number == self._current and self._file is not None:
-                length = os.fstat(self._file).st_size
+                lengths[number] = os.fstat(self._file).st_size
                 os.fdatasync(self._file)
                 continue
             # The log has moved on to a new file: bring over its length, name and contents.
-            file = os.open(self._path(number), os.O_RDONLY)
-            length = os.fstat(file).st_size
+            try:
+                file = os.open(self._path(number), os.O_RDONLY)
+            except FileNotFoundError:
+                continue  # come and gone since we looked: RocksDB has its contents in its tables
+            lengths[number] = os.fstat(file).st_size
             os.fsync(file)
             assert self._directory_fd is not None, "open() precedes sync()"
             os.fsync(self._directory_fd)
             if self._file is not None:
                 os.close(self._file)
             self._file, self._current = file, number
-        self._mark(length, last_change)
+        self._lengths = lengths
+        self._mark(last_change)
 
     def close(self) -> None:
         for fd in (self._file, self._directory_fd, self._mark_fd):
@@ -91,11 +102,12 @@ class WriteAheadLog:
                 os.close(fd)
         self._file = self._directory_fd = self._mark_fd = None
 
-    def _mark(self, length: int, last_change: int) -> None:
+    def _mark(self, last_change: int) -> None:
         # Measured before the sync and written after it, and not synced itself: a mark may claim less than
         # is on disk, never more.
         if self._mark_fd is not None:
-            os.pwrite(self._mark_fd, _MARK.pack(self._current, length, last_change), 0)
+            logs = b"".join(_MARKED_LOG.pack(*log) for log in self._lengths.items())
+            os.pwrite(self._mark_fd, _MARK.pack(last_change, len(self._lengths)) + logs, 0)
 
     def _numbers(self) -> list[int]:
         matches = map(_LOG_FILE.fullmatch, os.listdir(self._directory))

@@ -1,0 +1,15 @@
+"""How hard properties are tried: quick by default, `HYPOTHESIS_PROFILE=thorough` for a deep run."""
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+# Shared machines stall for a moment now and then; that says nothing about the code.
+_PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+
+settings.register_profile("quick", max_examples=150, stateful_step_count=40, **_PATIENT)  # type: ignore[arg-type]
+settings.register_profile("thorough", max_examples=3000, stateful_step_count=80, **_PATIENT)  # type: ignore[arg-type]
+
+
+def load() -> None:
+    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
