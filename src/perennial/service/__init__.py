@@ -16,4 +16,5 @@ Module map:
 - `feed_sealing` small feed values into large ones, without dead entries
 - `housekeeping` runs the background work in small steps between requests
 - `clock`        what time it is
+- `measures`     counts and histograms of commits
 """

@@ -11,6 +11,7 @@ import logging
 import queue
 import threading
 from collections.abc import Callable
+from time import perf_counter
 from typing import Any
 
 from perennial.protocol.rejections import Rejected
@@ -18,6 +19,7 @@ from perennial.protocol.state import Appended, Closed, ProducerState, StreamStat
 from perennial.service.buckets import Buckets
 from perennial.service.clock import Clock
 from perennial.service.handles import StreamHandle
+from perennial.service.measures import CommitMeasures
 from perennial.store.blocks import encode_append
 from perennial.store.errors import StoreError
 from perennial.store.feedlog import FeedBuilder, table_row
@@ -72,9 +74,12 @@ class Commit:
         "entries",
         "extras",
         "handles",
+        "opened_at",
         "positions",
         "producers",
         "replies",
+        "size",
+        "started_at",
         "states",
     )
 
@@ -94,6 +99,10 @@ class Commit:
         self.states: list[tuple[StreamHandle, StreamState | None, int | None]] = []
         self.changed = False
         self.done = False
+        # For the measures: bytes of payload, when the first change came in, and when the write began.
+        self.size = 0
+        self.opened_at = 0.0
+        self.started_at = 0.0
 
 
 class Committer:
@@ -120,6 +129,7 @@ class Committer:
         self._scheduled = False
         # Set when a sync failed: what the disk holds is then unknown, and nothing more is accepted.
         self.failure: StoreError | None = None
+        self.measures = CommitMeasures()
         self._loop = asyncio.get_running_loop()
         self._work: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._sync_for_ever, name="perennial-sync", daemon=True)
@@ -136,7 +146,9 @@ class Committer:
     def enlist(self) -> Commit:
         """The open commit, for a change that belongs to no stream."""
         commit = self._open
-        commit.changed = True
+        if not commit.changed:
+            commit.changed = True
+            commit.opened_at = perf_counter()
         self.schedule()
         return commit
 
@@ -169,6 +181,12 @@ class Committer:
         """Is the removal of this stream's or blob's data written, but not durable yet?"""
         return self._flight is not None and number in self._flight.discards
 
+    @property
+    def unsettled_seconds(self) -> float:
+        """How long the oldest accepted change has been waiting to become durable; 0 when none is."""
+        waiting = self._flight or self._open
+        return perf_counter() - waiting.opened_at if waiting.changed else 0.0
+
     async def settle(self) -> None:
         """Wait until everything accepted is durable (or has failed)."""
         await self._idle.wait()
@@ -189,6 +207,7 @@ class Committer:
             self._idle.set()
             return
         self._open = Commit()
+        commit.started_at = perf_counter()
         try:
             if self.failure is not None:
                 raise self.failure
@@ -228,6 +247,9 @@ class Committer:
             self._start()
             return
         commit.done = True
+        self.measures.committed(
+            len(commit.entries), commit.size, commit.opened_at, commit.started_at, perf_counter()
+        )
         # Before the next commit is tried: if that fails, this is where its streams go back to.
         for handle, state, _ in commit.states:
             handle.visible = state
@@ -243,6 +265,7 @@ class Committer:
     def _fail(self, commit: Commit, error: Exception) -> None:
         """Nothing of this commit, nor of what was accepted on top of it, has happened."""
         log.error("commit failed: %s", error)
+        self.measures.failed(error)
         unsure = self.failure is not None
         later = self._open
         self._open = Commit()
@@ -292,6 +315,7 @@ class Committer:
             for entry in entries:
                 payload, ends = entry.payload, entry.ends
                 if payload:
+                    commit.size += len(payload)
                     value = encode_append(position, now_us, payload, ends, entry.closes)
                     put_block(entry.stream_id, entry.offset, value)
                 position = feed.add(

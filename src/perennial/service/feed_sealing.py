@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
+from perennial.service.buckets import Buckets
 from perennial.service.feed import Feed
 from perennial.service.graves import Graves
 from perennial.store.feedlog import FeedBlock, merge
@@ -26,8 +27,9 @@ MUCH_DEAD_BYTES: Final = 64 << 20
 
 
 class FeedSealer:
-    def __init__(self, store: Store, feed: Feed, graves: Graves) -> None:
+    def __init__(self, store: Store, buckets: Buckets, feed: Feed, graves: Graves) -> None:
         self._store = store
+        self._buckets = buckets
         self._feed = feed
         self._graves = graves
         self._unsealed: dict[str, int] = {}
@@ -49,16 +51,24 @@ class FeedSealer:
             del self._waiting[bucket]
             self._unsealed[bucket] = 0
             self._pass = self._begin(bucket)
-        elif self._pass.step():
+        elif self._born(self._pass.bucket) != self._pass.born or self._pass.step():
+            # Done, or the bucket was deleted meanwhile: its feed must not come back.
             self._pass = None
         return True
+
+    def _born(self, bucket: str) -> int | None:
+        """Tells a bucket from a later one of the same name."""
+        row = self._buckets.get(bucket)
+        return None if row is None else row.created_ms
 
     def _begin(self, bucket: str) -> "_Pass":
         thorough = self._much_is_dead(bucket)
         if thorough:
             self._graves.dead_bytes[bucket] = 0
         start = 0 if thorough else self._store.feed_sealed_until(bucket)
-        return _Pass(self._store, self._graves, bucket, start, self._feed.head(bucket), thorough)
+        begun = _Pass(self._store, self._graves, bucket, start, self._feed.head(bucket), thorough)
+        begun.born = self._born(bucket)
+        return begun
 
     def _much_is_dead(self, bucket: str) -> bool:
         graves = self._graves
@@ -73,7 +83,8 @@ class _Pass:
     ) -> None:
         self._store = store
         self._graves = graves
-        self._bucket = bucket
+        self.bucket = bucket
+        self.born: int | None = None
         self._head = head
         self._closing = dict(graves.of(bucket)) if thorough else {}
         self._source = self._values(start)
@@ -97,12 +108,12 @@ class _Pass:
             self._close_graves()
         # What is left is short of a full value: the next pass begins there.
         batch = self._store.batch()
-        batch.mark_feed_sealed(self._bucket, self._run[0][0] if self._run else self._head + 1)
+        batch.mark_feed_sealed(self.bucket, self._run[0][0] if self._run else self._head + 1)
         self._store.write(batch)
         return True
 
     def _values(self, start: int) -> Iterator[tuple[int, bytes]]:
-        for first, value in self._store.feed(self._bucket, start):
+        for first, value in self._store.feed(self.bucket, start):
             if first > self._head:
                 return
             yield first, value
@@ -111,22 +122,22 @@ class _Pass:
         run, self._run, self._run_bytes = self._run, [], 0
         if not run:
             return
-        graves = self._graves.of(self._bucket)
+        graves = self._graves.of(self.bucket)
         blocks = [block for _, block in run]
         is_dead = any(stream_id in graves for block in blocks for stream_id, _, _ in block.table)
         first, last = run[0][0], run[-1][0]
         batch = self._store.batch()
         if len(run) > 1 or is_dead:
-            batch.replace_feed(self._bucket, first, last, merge(blocks, graves))
+            batch.replace_feed(self.bucket, first, last, merge(blocks, graves))
         # No sync: if a crash undoes this, the values are there as they were.
         self._store.write(batch)
 
     def _close_graves(self) -> None:
         """Every value that could hold these streams' dead entries has been rewritten."""
         batch = self._store.batch()
-        graves = self._graves.of(self._bucket)
+        graves = self._graves.of(self.bucket)
         for stream_id, offset in self._closing.items():
             if graves.get(stream_id) == offset:
                 del graves[stream_id]
-                batch.remove_grave(self._bucket, stream_id)
+                batch.remove_grave(self.bucket, stream_id)
         self._store.write(batch)

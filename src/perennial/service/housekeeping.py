@@ -23,7 +23,7 @@ class Housekeeper:
     def __init__(self, service: StreamService) -> None:
         self._sealer = Sealer(service.store)
         service.on_growth = self._sealer.grew
-        feed_sealer = FeedSealer(service.store, service.feed, service.graves)
+        feed_sealer = FeedSealer(service.store, service.buckets, service.feed, service.graves)
         service.feed.on_growth = feed_sealer.grew
         self._steps = (
             Sweeper(service).step,
