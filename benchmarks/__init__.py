@@ -7,6 +7,7 @@
 - `wrk`        runs the wrk load generator and reads its summary
 - `rounds`     takes turns between the servers, so that a noisy minute hurts all of them alike
 - `appends`, `reads`, `sse`   one scenario family each
+- `proxy`, `proxy_upstream`   what the proxy costs, and the upstream it is measured with (run on its own)
 - `outcome`    numbers, goals, and whether they were met
 - `machine`    facts about the machine that a number means nothing without
 - `report`, `plot`   the table, the files under `results/`, the picture

@@ -131,7 +131,7 @@ class Builder:
     def __init__(self, directory: Path) -> None:
         store = UnsyncedStore(directory)
         self._service = StreamService(store)
-        self._sealer = FeedSealer(store, self._service.feed, self._service.graves)
+        self._sealer = FeedSealer(store, self._service.buckets, self._service.feed, self._service.graves)
         self._service.feed.on_growth = self._sealer.grew
 
     async def fill(self, bucket: str, streams: int, messages: int, chance: random.Random) -> None:

@@ -7,10 +7,18 @@ from pathlib import Path
 
 from perennial.http.application import Application
 from perennial.proxy.operations import Proxy
+from perennial.service.clock import SteadyClock
 from perennial.service.housekeeping import Housekeeper
+from perennial.service.quotas import Quota, Quotas
 from perennial.service.streams import StreamService
 from perennial.settings import Settings
 from perennial.store.rocks import RocksStore
+
+
+def _quotas(service: StreamService, settings: Settings) -> Quotas | None:
+    default = Quota(settings.bucket_max_streams, settings.bucket_max_bytes)
+    by_bucket = {bucket: Quota(quota.streams, quota.bytes) for bucket, quota in settings.quotas.items()}
+    return Quotas(service.buckets, default, by_bucket) if by_bucket or default != Quota() else None
 
 
 @asynccontextmanager
@@ -18,7 +26,8 @@ async def open_application(settings: Settings) -> AsyncIterator[Application]:
     """The application over the store in `settings.data`; everything accepted is durable when it closes."""
     # Opening may replay a write-ahead log; the loop stays free for whoever shares it.
     store = await asyncio.to_thread(RocksStore, Path(settings.data))
-    service = StreamService(store)
+    service = StreamService(store, deadlines=SteadyClock(Path(settings.data) / "clock"))
+    service.quotas = _quotas(service, settings)
     housekeeper = Housekeeper(service)
     housekeeper.start()
     proxy: Proxy | None = None

@@ -1,4 +1,4 @@
-"""The `perennial` command."""
+"""`perennial serve`: the server in the foreground, until a signal ends it."""
 
 import asyncio
 import gc
@@ -6,41 +6,25 @@ import logging
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-import uvloop
 
 import perennial
-from perennial.http.server import Server
-from perennial.runtime import open_application
-from perennial.settings import Settings, SettingsError, load_settings
-from perennial.store.errors import StoreError
+from perennial.cli.exits import die
 
-app = typer.Typer(
-    help="Perennial: durable streams over HTTP.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-)
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from perennial.settings import Settings
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
-def main() -> None:
-    app()
+def register(app: typer.Typer) -> None:
+    app.command()(serve)
 
 
-@app.callback(invoke_without_command=True)
-def _root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
-) -> None:
-    if version:
-        typer.echo(f"perennial {perennial.__version__}")
-        raise typer.Exit
-
-
-@app.command()
 def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on. [default: 127.0.0.1]")] = None,
     port: Annotated[
@@ -53,35 +37,45 @@ def serve(
     ] = False,
 ) -> None:
     """Serve streams until told to stop (Ctrl-C or SIGTERM)."""
+    import uvloop
+
+    from perennial.settings import SettingsError, load_settings
+    from perennial.store.errors import StoreError
+
     given = {"host": host, "port": port, "data": data, "insecure": insecure or None}
     flags = {name: value for name, value in given.items() if value is not None}
     try:
         settings = load_settings(flags, config=config)
         _refuse_open_door(settings)
     except SettingsError as error:
-        _die(str(error))
+        die(str(error))
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
-        uvloop.run(_serve(settings))
+        uvloop.run(_serve(settings, lambda: load_settings(flags, config=config)))
     except (StoreError, SettingsError) as error:
-        _die(str(error))
+        die(str(error))
     except OSError as error:
-        _die(f"cannot listen on {settings.host} port {settings.port}: {error.strerror or error}")
+        place = settings.unix_socket or f"{settings.host} port {settings.port}"
+        die(f"cannot listen on {place}: {error.strerror or error}")
 
 
-async def _serve(settings: Settings) -> None:
+async def _serve(settings: "Settings", again: "Callable[[], Settings]") -> None:
+    from perennial.listening import Listener
+    from perennial.runtime import open_application
+
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     async with open_application(settings) as application:
-        server = Server(application, settings.host, settings.port)
-        await server.start()
+        listener = Listener(application, settings, again)
+        await listener.start()
+        loop.add_signal_handler(signal.SIGHUP, listener.reload)
         _calm_the_collector()
-        _announce(settings, server.port)
+        _announce(settings, listener.url)
         await stop.wait()
         typer.echo("stopping: live reads end, commits finish")
-        await server.stop()
+        await listener.stop()
     typer.echo("stopped")
 
 
@@ -93,10 +87,12 @@ def _calm_the_collector() -> None:
     gc.set_threshold(50_000, 20, 20)
 
 
-def _announce(settings: Settings, port: int) -> None:
-    url = f"http://{settings.host}:{port}"
+def _announce(settings: "Settings", url: str) -> None:
     typer.echo(f"perennial {perennial.__version__} listening on {url}")
     typer.echo(f"data in {Path(settings.data).resolve()}")
+    if settings.unix_socket or settings.guarded:
+        sys.stdout.flush()
+        return
     typer.echo("try it:")
     typer.echo(f"  curl -X PUT  {url}/v1/stream/hello -H 'Content-Type: text/plain'")
     typer.echo(f"  curl -X POST {url}/v1/stream/hello -H 'Content-Type: text/plain' -d 'hello, stream'")
@@ -104,14 +100,12 @@ def _announce(settings: Settings, port: int) -> None:
     sys.stdout.flush()
 
 
-def _refuse_open_door(settings: Settings) -> None:
-    if settings.host not in LOOPBACK and not settings.auth_tokens and not settings.insecure:
+def _refuse_open_door(settings: "Settings") -> None:
+    from perennial.settings import SettingsError
+
+    private = settings.host in LOOPBACK or bool(settings.unix_socket)
+    if not private and not settings.guarded and not settings.insecure:
         raise SettingsError(
             f"refusing to listen on {settings.host} without tokens: anyone could write. "
-            "Set PERENNIAL_AUTH_TOKENS, or say --insecure if that is what you want"
+            "Set PERENNIAL_AUTH_TOKENS (docs/security.md has more), or say --insecure if you mean it"
         )
-
-
-def _die(message: str) -> NoReturn:
-    typer.echo(f"perennial: {message}", err=True)
-    raise typer.Exit(code=1)

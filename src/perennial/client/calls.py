@@ -15,7 +15,7 @@ class Call:
     method: str
     url: str
     headers: dict[str, str] = field(default_factory=dict)
-    body: bytes = b""
+    body: Any = b""  # bytes, or pieces of them: iterable, and for asyncio asynchronously so
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,8 @@ class Calls:
         if json_body is not None:
             body = json.dumps(json_body).encode()
             sent.setdefault("content-type", "application/json")
+        # Bodies are handed out as the upstream sent them, so they had better not be compressed.
+        sent.setdefault("accept-encoding", "identity")
         sent |= {"upstream-url": url, "upstream-method": method.upper()}
         if credentials is not None:
             sent["upstream-authorization"] = credentials

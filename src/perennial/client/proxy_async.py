@@ -134,7 +134,7 @@ class AsyncProxyResponse:
         try:
             async with self._client.send(Call("GET", reading.next_url())) as answer:
                 if reading.accepts(answer.status, _headers(answer)):
-                    while piece := await answer.content.readany():
+                    async for piece in _pieces(answer.content):
                         self._waiting += self._reader.feed(piece)
                 elif answer.status != 204:
                     await self._cope(answer.status, _headers(answer), await answer.read())
@@ -301,7 +301,7 @@ class AsyncProxyClient:
             headers=call.headers,
             data=call.body or None,
             allow_redirects=False,
-            skip_auto_headers=("Content-Type", "Accept-Encoding"),
+            skip_auto_headers=("Content-Type", "Accept-Encoding", "Accept", "User-Agent"),
         )
 
     async def ask(self, call: Call) -> tuple[int, dict[str, str], bytes]:
@@ -310,6 +310,21 @@ class AsyncProxyClient:
                 return answer.status, _headers(answer), await answer.read()
         except BROKEN as error:
             raise Disconnected(f"no answer from the proxy ({type(error).__name__})") from error
+
+
+async def _pieces(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """The body as it comes. What came before a break is handed out before the break is raised."""
+    while True:
+        try:
+            piece = await content.readany()
+        except BROKEN:
+            # The public way drops these, and a connection that always breaks there would never get further.
+            if content._buffer:
+                yield content._read_nowait(-1)
+            raise
+        if not piece:
+            return
+        yield piece
 
 
 def _headers(answer: aiohttp.ClientResponse) -> dict[str, str]:

@@ -92,6 +92,7 @@ class Reading:
         self._cursor: str | None = None
         self._failures = 0
         self._failing_since: float | None = None
+        self._broke_at = reader.position
         self._at_end = False
 
     def next_url(self) -> str:
@@ -131,8 +132,11 @@ class Reading:
 
     def lost(self, now: float) -> float:
         """The connection broke. Seconds to wait before the next attempt; raises `Disconnected`."""
-        if self._failing_since is None:
+        if self._failing_since is None or self.reader.position > self._broke_at:
+            # Something came before it broke: that is a bad connection, not an absent server.
+            self._failures = 0
             self._failing_since = now
+            self._broke_at = self.reader.position
         elif now - self._failing_since > self._patience:
             raise Disconnected(
                 f"the server could not be reached for {self._patience:g} seconds", self.reader.offset

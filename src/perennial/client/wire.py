@@ -47,7 +47,10 @@ class Answer:
         return piece
 
     def read(self) -> bytes:
-        return b"".join(iter(self.read_piece, b""))
+        try:
+            return self._raw.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise ConnectionLost("the connection broke in the middle of an answer") from error
 
     def __enter__(self) -> Self:
         return self
@@ -78,7 +81,9 @@ class Wire:
         try:
             # http.client gives bodiless methods no length, which is right for all but POST.
             body = call.body if call.body or call.method == "POST" else None
-            connection.request(call.method, target, body, call.headers)
+            # As UTF-8, like everyone else today; http.client's own choice knows western letters only.
+            headers = {name: value.encode() for name, value in call.headers.items()}
+            connection.request(call.method, target, body, headers)
             return Answer(self, origin, connection, connection.getresponse())
         except (OSError, http.client.HTTPException) as error:
             connection.close()

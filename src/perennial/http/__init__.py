@@ -12,6 +12,9 @@ Module map:
 - `server`      listening and graceful shutdown around connections
 - `asgi`        the same seam over ASGI
 - `application` finds the surface for a request, and turns refusals and failures into answers
+- `routes`      the same below a bucket
+- `front`       before that, if asked for: proxy headers (`forwarded`), ids, `rates`, the log of requests
+- `observed`    an exchange that tells how it went
 - `base`        the base protocol at `/v1/stream/…`: one function per method
 - `live`        long-poll and SSE readers
 - `paths`       URL paths: which bucket, stream or part of one they address
@@ -19,6 +22,10 @@ Module map:
 - `snapshots`   snapshots and bootstrap
 - `feed`        the bucket feed, which `arrow` encodes
 - `streaming`   long bodies at the pace of the peer
-- `access`      service tokens
+- `compression` catch-up reads in gzip or zstd
+- `access`      who is asking, and what they may do
+- `operations`  `/healthz`, `/readyz` and `/metrics`, which `metrics` writes from what `traffic`, `pulse` and
+                the other rooms have counted
+- `admin`       the backup of a running server
 - `errors`      the only table from rejection to status
 """

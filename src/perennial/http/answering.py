@@ -63,6 +63,9 @@ class NativeExchange(Exchange):
         assert self._framing == NOT_BEGUN, "an answer was begun already"
         state = line.state
         request = self.request
+        tally = request.tally
+        if tally is not None:
+            tally[status] += 1
         heads = state.plain_heads if is_plain_write(request) else state.heads
         parts: list[bytes | memoryview] = [heads[status]]
         if headers:
@@ -96,6 +99,8 @@ class NativeExchange(Exchange):
             return
         assert self._framing == NOT_BEGUN, "an answer was begun already"
         request = self.request
+        if request.tally is not None:
+            request.tally[status] += 1
         head = line.state.heads[status] + encode_headers(headers)
         if request.method == "HEAD" or status == 204 or status == 304:
             self._framing = NO_BODY

@@ -4,25 +4,28 @@ import logging
 from typing import Final
 
 import perennial
-from perennial.http.access import ServiceTokens, Verdict
+from perennial.http.access.gate import Gate
+from perennial.http.access.identity import METRICS, BeyondScope
+from perennial.http.admin import BACKUP_PATH, AdminSurface
 from perennial.http.base import StreamSurface
-from perennial.http.buckets import BucketSurface
 from perennial.http.errors import fail, reject
 from perennial.http.exchange import BodySink, Exchange, Request
-from perennial.http.feed import FeedSurface
+from perennial.http.front import REQUEST_ID, Front
 from perennial.http.live import LiveReads
+from perennial.http.metrics import Metrics
+from perennial.http.operations import OperationsSurface, Readiness
 from perennial.http.paths import (
     BUCKET_ROOT,
     RAW_STREAM_ROOT,
-    BucketPath,
-    parse_bucket_path,
     resolve_raw_stream,
     resolve_stream,
 )
-from perennial.http.proxy import ProxySurface
-from perennial.http.snapshots import SnapshotSurface
-from perennial.protocol.names import PROXY_BUCKET, check_bucket_id, decode_path
-from perennial.protocol.rejections import BucketMissing, BuiltInBucket, Malformed, Rejected
+from perennial.http.proxy import ProxySurface, forwardable
+from perennial.http.pulse import Pulse
+from perennial.http.routes import BucketRoutes, Nowhere, publishes, refuse_method, serve_stream
+from perennial.http.traffic import Traffic
+from perennial.protocol.names import PROXY_BUCKET, decode_path
+from perennial.protocol.rejections import Malformed
 from perennial.proxy.operations import Proxy
 from perennial.service.streams import StreamService
 from perennial.settings import Settings
@@ -50,44 +53,70 @@ class Application:
 
     def __init__(self, service: StreamService, settings: Settings, proxy: Proxy) -> None:
         self._settings = settings
-        self._tokens = ServiceTokens(settings.auth_tokens)
-        self._live = LiveReads(service, settings.long_poll_timeout, settings.sse_max_age)
+        self._gate = Gate(settings)
+        self._traffic = Traffic()
+        self._stream_tallies = self._traffic.by_method("stream")
+        self._front = Front(settings, self._gate)
+        self._live = LiveReads(
+            service, settings.long_poll_timeout, settings.sse_max_age, settings.max_live_readers
+        )
         self._streams = StreamSurface(
             service,
             self._live,
             max_chunk=settings.max_chunk,
-            private=bool(settings.auth_tokens),
+            private=self._gate.guarded,
             resolve=resolve_stream,
+            compression=settings.compression,
         )
-        self._buckets = BucketSurface(service)
-        self._snapshots = SnapshotSurface(service)
-        self._feed = FeedSurface(service, self._live)
+        self._buckets = BucketRoutes(service, self._live, self._gate, self._streams)
 
         self._proxy = proxy
         self._proxy_surface = ProxySurface(
             proxy,
-            self._tokens,
+            self._gate,
+            lambda: None if service.quotas is None else service.quotas.refuse(PROXY_BUCKET, 1, streams=1),
             StreamSurface(
-                service, self._live, max_chunk=settings.max_chunk, private=True, resolve=resolve_stream
+                service,
+                self._live,
+                max_chunk=settings.max_chunk,
+                private=True,
+                resolve=resolve_stream,
+                compression=settings.compression,
             ),
             url_ttl_seconds=settings.proxy_url_ttl,
             max_url_ttl_seconds=settings.proxy_max_url_ttl,
         )
 
+        self._admin = AdminSurface(service)
+        self._readiness = Readiness(service)
+        self._pulse = Pulse()
+        self.metrics = Metrics(
+            service, self._traffic, self._live, self._pulse, self._front.rates, self._readiness.reasons
+        )
+        self._operations = OperationsSurface(self._readiness, self.metrics)
+        self._pulse.start()
+
     def body_limit(self, request: Request) -> int:
-        return self._settings.max_snapshot if _publishes(request) else self._settings.max_body
+        return self._settings.max_snapshot if publishes(request) else self._settings.max_body
 
     def body_sink(self, request: Request) -> BodySink | None:
-        if not _publishes(request):
-            return None
-        path = parse_bucket_path(request.path)
-        if isinstance(path, Rejected) or path.bucket == PROXY_BUCKET or path.snapshot is None:
+        # Whoever is not known does not get to fill our memory.
+        if self._gate.guarded and not self._gate.identify(request).known:
             return Nowhere()
-        if not self._tokens.judge(request).admits:
-            return Nowhere()
-        return self._snapshots.open_upload(request, path.bucket, path.stream, path.snapshot)
+        return self._buckets.open_upload(request) if publishes(request) else None
 
     def handle(self, exchange: Exchange) -> None:
+        if self._front.busy or REQUEST_ID in exchange.request.headers:
+            exchange.request.tally = self._traffic.tally(exchange.request)
+            self._front.receive(exchange, self._answer)
+        else:
+            self._answer(exchange)
+
+    def reload(self, settings: Settings) -> None:
+        """Take over other tokens and keys; everything else needs a restart. Raises `SettingsError`."""
+        self._gate.reload(settings)
+
+    def _answer(self, exchange: Exchange) -> None:
         try:
             self._route(exchange)
         except Exception:
@@ -97,130 +126,92 @@ class Application:
                 fail(exchange, 500, "INTERNAL_ERROR", "the server failed to answer; its log says why")
 
     def refuse(self, exchange: Exchange, status: int, reason: str) -> None:
+        exchange.request.tally = self._traffic.tally(exchange.request)
+        if self._front.busy:
+            exchange = self._front.observe(exchange)
         fail(exchange, status, REFUSALS.get(status, "BAD_REQUEST"), reason)
 
     def drain(self) -> None:
+        self._readiness.draining = True
+        self._pulse.stop()
         self._proxy.drain()
         self._live.drain()
 
     def _route(self, exchange: Exchange) -> None:
         request = exchange.request
-        if request.method == "OPTIONS":
-            self._preflight(exchange)
-            return
         if request.path.startswith(RAW_STREAM_ROOT):
-            if self._tokens.admit(exchange):
+            tally = self._stream_tallies.get(request.method)
+            request.tally = self._traffic.tally(request) if tally is None else tally
+            if request.method == "OPTIONS":
+                self._preflight(exchange)
+            elif not self._gate.guarded or self._gate.admit(exchange):
                 self._serve_base_path(exchange)
             return
         path = decode_path(request.path)
-        if isinstance(path, Malformed):
+        request.tally = self._traffic.tally(request)
+        if request.method == "OPTIONS":
+            self._preflight(exchange)
+        elif isinstance(path, Malformed):
             reject(exchange, path)
-        elif path == "/healthz":
-            exchange.respond(200, [(b"content-type", b"text/plain")], b"ok\n")
+        elif path in self._operations.pages:
+            self._serve_operations(exchange, path)
         elif path == PROXY_ROOT or path.startswith(f"{PROXY_ROOT}/"):
             # Before the tokens: a pre-signed URL needs none.
             self._proxy_surface.handle(exchange, path[len(PROXY_ROOT) :])
-        elif not self._tokens.admit(exchange):
+        elif not self._gate.admit(exchange):
             return
         elif path.startswith(BUCKET_ROOT):
-            self._serve_bucket_path(exchange)
+            self._buckets.serve(exchange)
         elif path.startswith(FEED_ROOT):
-            self._serve_feed(exchange, path[len(FEED_ROOT) :])
+            self._buckets.serve_feed(exchange, path[len(FEED_ROOT) :])
+        elif path == BACKUP_PATH:
+            self._serve_backup(exchange)
         elif path == "/":
             exchange.respond(200, [(b"content-type", b"text/plain")], WELCOME)
         else:
             fail(exchange, 404, "NOT_FOUND", "nothing is served here; streams live at /v1/stream/{name}")
 
+    def _serve_operations(self, exchange: Exchange, path: str) -> None:
+        if exchange.request.method not in ("GET", "HEAD"):
+            refuse_method(exchange, "GET, HEAD")
+        elif path == "/metrics" and self._gate.guarded and not self._may_see_metrics(exchange):
+            return
+        else:
+            self._operations.pages[path](exchange)
+
+    def _serve_backup(self, exchange: Exchange) -> None:
+        if exchange.request.method != "POST":
+            refuse_method(exchange, "POST")
+        elif not self._gate.identify(exchange.request).full:
+            reject(exchange, BeyondScope())
+        else:
+            self._admin.backup(exchange)
+
+    def _may_see_metrics(self, exchange: Exchange) -> bool:
+        if not self._gate.admit(exchange):
+            return False
+        if self._gate.identify(exchange.request).has(METRICS):
+            return True
+        reject(exchange, BeyondScope())
+        return False
+
     def _serve_base_path(self, exchange: Exchange) -> None:
         address = resolve_raw_stream(exchange.request.path)
         if isinstance(address, tuple):
-            self._serve_stream(exchange, *address)
+            serve_stream(exchange, self._streams, self._gate, *address)
         else:
             reject(exchange, address)
 
-    def _serve_stream(self, exchange: Exchange, bucket: str, name: str) -> None:
-        method = self._streams.methods.get(exchange.request.method)
-        if method is None:
-            refuse_method(exchange, "GET, HEAD, PUT, POST, DELETE")
-        else:
-            method(exchange, bucket, name)
-
-    def _serve_bucket_path(self, exchange: Exchange) -> None:
-        path = parse_bucket_path(exchange.request.path)
-        if isinstance(path, Rejected):
-            reject(exchange, path)
-        elif path.bucket == PROXY_BUCKET and path.kind == "bucket" and exchange.request.method in ("PUT", "DELETE"):
-            reject(exchange, BuiltInBucket())
-        elif path.bucket == PROXY_BUCKET and not self._may_see_proxy(exchange.request):
-            reject(exchange, BucketMissing())
-        elif path.bucket == PROXY_BUCKET and not path.is_read_or_close(exchange.request):
-            refuse_method(exchange, "GET, HEAD, POST")
-        elif path.kind == "bucket":
-            method = self._buckets.methods.get(exchange.request.method)
-            if method is None:
-                refuse_method(exchange, "GET, HEAD, PUT, DELETE")
-            else:
-                method(exchange, path.bucket)
-        elif path.kind == "listing":
-            self._serve_listing(exchange, path)
-        elif path.kind == "stream":
-            self._serve_stream(exchange, path.bucket, path.stream)
-        else:
-            self._serve_snapshot(exchange, path)
-
-    def _serve_listing(self, exchange: Exchange, path: BucketPath) -> None:
-        if exchange.request.method in ("GET", "HEAD"):
-            self._buckets.list(exchange, path.bucket)
-        elif exchange.request.method in ("PUT", "POST", "DELETE"):
-            reject(exchange, Malformed("the stream id 'streams' is reserved for the bucket's listing"))
-        else:
-            refuse_method(exchange, "GET, HEAD")
-
-    def _serve_snapshot(self, exchange: Exchange, path: BucketPath) -> None:
-        method, reads = exchange.request.method, exchange.request.method in ("GET", "HEAD")
-        surface, bucket, stream, token = self._snapshots, path.bucket, path.stream, path.snapshot
-        if path.kind == "bootstrap":
-            if method == "GET":
-                surface.bootstrap(exchange, bucket, stream)
-            else:
-                refuse_method(exchange, "GET")
-        elif token is None:
-            if reads:
-                surface.latest(exchange, bucket, stream)
-            else:
-                refuse_method(exchange, "GET, HEAD")
-        elif reads:
-            surface.get(exchange, bucket, stream, token)
-        elif method == "PUT":
-            surface.put(exchange, bucket, stream, token)
-        elif method == "DELETE":
-            surface.delete(exchange, bucket, stream, token)
-        else:
-            refuse_method(exchange, "GET, HEAD, PUT, DELETE")
-
-    def _serve_feed(self, exchange: Exchange, name: str) -> None:
-        bucket = check_bucket_id(name)
-        if isinstance(bucket, Malformed):
-            reject(exchange, bucket)
-        elif bucket == PROXY_BUCKET and not self._may_see_proxy(exchange.request):
-            reject(exchange, BucketMissing())
-        elif exchange.request.method == "GET":
-            self._feed.get(exchange, bucket)
-        elif exchange.request.method == "HEAD":
-            self._feed.head(exchange, bucket)
-        else:
-            refuse_method(exchange, "GET, HEAD")
-
-    def _may_see_proxy(self, request: Request) -> bool:
-        """Proxied responses are never open to all, not even on a server without tokens."""
-        return self._tokens.judge(request) is Verdict.KNOWN
-
     def _preflight(self, exchange: Exchange) -> None:
+        headers = ALLOWED_HEADERS
+        if exchange.request.path.startswith(PROXY_ROOT.encode()):
+            # The proxy passes on whatever headers an upstream wants; the browser says which.
+            headers += forwardable(exchange.request.headers.get(b"access-control-request-headers", ""))
         exchange.respond(
             204,
             [
                 (b"access-control-allow-methods", ALLOWED_METHODS),
-                (b"access-control-allow-headers", ALLOWED_HEADERS),
+                (b"access-control-allow-headers", headers),
                 (b"access-control-max-age", b"86400"),
                 (b"allow", ALLOWED_METHODS),
             ],
@@ -237,22 +228,3 @@ REFUSALS: Final = {
     431: "HEADERS_TOO_LARGE",
     501: "NOT_IMPLEMENTED",
 }
-
-
-class Nowhere:
-    """Takes in a body that will be refused, so that the client hears why."""
-
-    def feed(self, data: bytes) -> None:
-        pass
-
-    def abandon(self) -> None:
-        pass
-
-
-def refuse_method(exchange: Exchange, allowed: str) -> None:
-    headers = [(b"allow", allowed.encode())]
-    fail(exchange, 405, "METHOD_NOT_ALLOWED", f"this address knows {allowed}", headers)
-
-
-def _publishes(request: Request) -> bool:
-    return request.method == "PUT" and request.path.startswith(b"/ds/") and b"/snapshot/" in request.path

@@ -91,6 +91,8 @@ class AsgiExchange(Exchange):
             return
         assert not self._begun, "an answer was begun already"
         self._begun = True
+        if self.request.tally is not None:
+            self.request.tally[status] += 1
         self._bodyless = self.request.method == "HEAD" or status in (204, 304)
         common = SECURITY_HEADERS if is_plain_write(self.request) else COMMON_HEADERS
         self._put({"type": "http.response.start", "status": status, "headers": [*headers, *common]})

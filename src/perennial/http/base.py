@@ -5,13 +5,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
+from perennial.http.access.identity import READ, BeyondScope
+from perennial.http.compression import VARY, known_etag
+from perennial.http.compression import respond as respond_compressed
 from perennial.http.errors import reject
 from perennial.http.exchange import Exchange, Headers, Request
-from perennial.http.live import LiveReads, LongPoll, SseReader
+from perennial.http.live import LiveReads, LongPoll, SseReader, incarnation
 from perennial.http.query import parse_query
 from perennial.protocol import headers as h
 from perennial.protocol.append import Append
-from perennial.protocol.conditional import NO_STORE, cache_control, make_etag, matches
+from perennial.protocol.conditional import NO_STORE, cache_control, make_etag
 from perennial.protocol.create import Create, Exists, ForkRequest
 from perennial.protocol.cursors import MAX_JITTER_SECONDS, next_cursor, parse_cursor
 from perennial.protocol.media import check_content_type, is_json
@@ -42,12 +45,20 @@ class StreamSurface:
     """Create, append, close, read, look at and delete a stream."""
 
     def __init__(
-        self, service: StreamService, live: LiveReads, *, max_chunk: int, private: bool, resolve: Resolve
+        self,
+        service: StreamService,
+        live: LiveReads,
+        *,
+        max_chunk: int,
+        private: bool,
+        resolve: Resolve,
+        compression: bool = True,
     ) -> None:
         self._service = service
         self._live = live
         self._max_chunk = max_chunk
         self._private = private
+        self._compression = compression
         # From a URL path to the (bucket, name) it addresses; used for Stream-Forked-From.
         self._resolve = resolve
         self.methods = {
@@ -114,6 +125,9 @@ class StreamSurface:
         if isinstance(sub_offset, Malformed):
             return sub_offset
         bucket, name = address
+        # A fork shows what its source holds.
+        if request.identity is not None and not request.identity.may(READ, bucket, name):
+            return BeyondScope()
         return ForkRequest(bucket, name, offset, sub_offset)
 
     def _created(self, exchange: Exchange, outcome: Any, state: StreamState | None) -> None:
@@ -243,7 +257,7 @@ class StreamSurface:
         else:
             jitter = random.randint(1, MAX_JITTER_SECONDS)
             cursor = next_cursor(self._service.now_ms(), parse_cursor(query.get("cursor")), jitter)
-            self._read_live(exchange, handle, state, start, cursor, mode)
+            self._read_live(exchange, handle, start, cursor, mode, at_now=token == NOW)
 
     def _catch_up(
         self, exchange: Exchange, handle: StreamHandle, state: StreamState, start: int, at_now: bool
@@ -263,11 +277,14 @@ class StreamSurface:
         at_end = chunk.end == state.tail
         etag = make_etag(incarnation(state), chunk.start, chunk.end, at_end and state.closed)
         caching = self._cache_control(handle) if chunk.pieces else NO_STORE
-        headers += [(b"etag", etag.encode()), (CACHE_CONTROL, caching.encode())]
-        if matches(exchange.request.headers.get(b"if-none-match"), etag):
-            exchange.respond(304, headers)
+        headers.append((CACHE_CONTROL, caching.encode()))
+        known = known_etag(exchange.request.headers.get(b"if-none-match"), etag)
+        if known is not None:
+            exchange.respond(304, [*headers, (b"etag", known.encode()), VARY])
+        elif self._compression:
+            respond_compressed(exchange, headers, read_body(state, chunk), etag)
         else:
-            exchange.respond(200, headers, read_body(state, chunk))
+            exchange.respond(200, [*headers, (b"etag", etag.encode()), VARY], read_body(state, chunk))
 
     def _catch_up_in_arrow(
         self, exchange: Exchange, handle: StreamHandle, state: StreamState, start: int
@@ -287,10 +304,10 @@ class StreamSurface:
             for name, value in read_headers(state, Chunk(start, page.end, []))
         ]
         headers += [(b"vary", b"accept"), (CACHE_CONTROL, NO_STORE.encode())]
-        exchange.respond(200, headers, [encode(page.rows)])
+        exchange.respond(200, headers, encode(page.rows))
 
     def _read_live(
-        self, exchange: Exchange, handle: StreamHandle, state: StreamState, start: int, cursor: int, mode: str
+        self, exchange: Exchange, handle: StreamHandle, start: int, cursor: int, mode: str, at_now: bool
     ) -> None:
         # A bad offset must be answered before a stream of events begins.
         probe = self._service.read(handle, start, 1)
@@ -301,12 +318,15 @@ class StreamSurface:
         if mode == "sse":
             SseReader(self._live, exchange, handle, start, cursor).start()
         else:
-            caching = self._cache_control(handle).encode()
+            # What `now` means depends on when it was said: such an answer is for nobody else.
+            caching = (NO_STORE if at_now else self._cache_control(handle)).encode()
             LongPoll(self._live, exchange, handle, start, cursor, self._max_chunk, caching).start()
 
     def _cache_control(self, handle: StreamHandle) -> str:
-        deadline = handle.deadline_ms
-        remaining = None if deadline is None else (deadline - self._service.now_ms()) // 1000
+        state, deadline = handle.accepted, handle.deadline_ms
+        if state is None or deadline is None:
+            return cache_control(None, self._private)
+        remaining = (deadline - self._service.now_for(state)) // 1000
         return cache_control(remaining, self._private)
 
 
@@ -339,11 +359,6 @@ def read_headers(state: StreamState, chunk: Chunk) -> Headers:
 
 def read_body(state: StreamState, chunk: Chunk) -> bytes | list[memoryview]:
     return join_json(chunk.pieces) if is_json(state.content_type) else chunk.pieces
-
-
-def incarnation(state: StreamState) -> str:
-    """Unique per created stream, also across stores that were emptied and started again."""
-    return f"{state.id:x}-{state.created_ms:x}"
 
 
 def _producer_headers(epoch: int, seq: int) -> Headers:

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from perennial.http.access.identity import READ, BeyondScope
 from perennial.http.errors import reject
 from perennial.http.exchange import Exchange
 from perennial.http.query import parse_query
@@ -42,17 +43,23 @@ class BucketSurface:
         self._service.delete_bucket(bucket, partial(self._answer, exchange, 204))
 
     def list(self, exchange: Exchange, bucket: str) -> None:
+        """Those streams that the reader may see, by their names."""
         query = parse_query(exchange.request.query, "prefix", "after", "limit")
         if isinstance(query, Malformed):
             reject(exchange, query)
             return
+        prefix: str | None = query.get("prefix", "")
+        if exchange.request.identity is not None:
+            prefix = exchange.request.identity.narrow(READ, bucket, query.get("prefix", ""))
         limit = _parse_limit(query.get("limit"))
-        if isinstance(limit, Malformed):
+        if prefix is None:
+            reject(exchange, BeyondScope())
+        elif isinstance(limit, Malformed):
             reject(exchange, limit)
         elif self._service.buckets.get(bucket) is None:
             reject(exchange, BucketMissing())
         else:
-            page = list_streams(self._service, bucket, query.get("prefix", ""), query.get("after", ""), limit)
+            page = list_streams(self._service, bucket, prefix, query.get("after", ""), limit)
             exchange.respond(200, JSON_NO_STORE, encode_page(page))
 
     def _answer(self, exchange: Exchange, status: int, outcome: Any) -> None:

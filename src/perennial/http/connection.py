@@ -15,7 +15,7 @@ from typing import Final
 from perennial.http.answering import NativeExchange
 from perennial.http.limits import Limits
 from perennial.http.parsing import BODY, HEAD, PIECE_BYTES, ParsedRequest, RequestReader
-from perennial.http.responses import CONTINUE
+from perennial.http.responses import CONTINUE, TURNED_AWAY
 from perennial.http.state import ServerState
 
 # A peer that sends many requests ahead gets this many steps before the others have their turn.
@@ -74,10 +74,12 @@ class Connection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         client = str(peer[0]) if isinstance(peer, tuple) else ""
         state = self.state
-        self._reader = RequestReader(state.handler, state.limits, state, client)
+        self._reader = RequestReader(state.handler, state.limits, state, client, state.secure)
         state.connections.add(self)
         if state.draining:
             self.close()
+        elif len(state.connections) > state.limits.connections:
+            self._turn_away()
 
     def data_received(self, data: bytes) -> None:
         reader = self._reader
@@ -96,6 +98,8 @@ class Connection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """True keeps our side open."""
+        if self.state.secure:
+            return False
         exchange = self._exchange
         if exchange is not None and exchange.begun:
             self._transport.abort()  # most likely a follower that left; what is unsent, it will not read
@@ -268,13 +272,24 @@ class Connection(asyncio.Protocol):
             self._held[0] = memoryview(data)[PIECE_BYTES:]
         self._reader.feed(piece)
 
+    def _turn_away(self) -> None:
+        """One too many: say so, unless even those who are being told are too many."""
+        state = self.state
+        state.turned_away += 1
+        if len(state.connections) > state.limits.connections * 1.1 + 64:
+            self.abort()
+        else:
+            self._transport.write(TURNED_AWAY)
+            self._linger()
+
     def _linger(self) -> None:
         """Half close, and throw away what still comes until the peer closes too."""
         self._held.clear()
         self._reader.close()
         self._lingering = self.state.limits.linger_bytes
         self._since = self.state.now
-        self._transport.write_eof()
+        if not self.state.secure:
+            self._transport.write_eof()
         self._transport.resume_reading()
 
     def _check_reading(self, waited: float, limits: Limits) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from perennial.http.access.identity import BeyondScope
 from perennial.http.exchange import Exchange, Headers
 from perennial.protocol import rejections as r
 from perennial.protocol.headers import (
@@ -63,8 +64,10 @@ STATUS: dict[type[r.Rejected], tuple[int, str, Callable[[Any], Headers]]] = {
     r.BucketExists: (409, "BUCKET_EXISTS", _no_headers),
     r.BucketNotEmpty: (409, "BUCKET_NOT_EMPTY", _no_headers),
     r.BuiltInBucket: (409, "BUCKET_BUILT_IN", _no_headers),
+    r.QuotaExceeded: (507, "QUOTA_EXCEEDED", _no_headers),
     r.SourceMissing: (404, "SOURCE_NOT_FOUND", _no_headers),
     r.SourceGone: (409, "SOURCE_GONE", _no_headers),
+    BeyondScope: (403, "FORBIDDEN", _no_headers),
     NotStored: (503, "NOT_STORED", _retry),
 }
 

@@ -8,6 +8,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from perennial.http.access.identity import Identity
+
 Headers = list[tuple[bytes, bytes]]
 Body = bytes | Sequence[bytes | memoryview]
 
@@ -15,7 +17,18 @@ Body = bytes | Sequence[bytes | memoryview]
 class Request:
     """One parsed request. Header names are lower case; repeated headers are joined with a comma."""
 
-    __slots__ = ("body", "client", "headers", "method", "path", "query", "scheme", "sink")
+    __slots__ = (
+        "body",
+        "client",
+        "headers",
+        "identity",
+        "method",
+        "path",
+        "query",
+        "scheme",
+        "sink",
+        "tally",
+    )
 
     def __init__(
         self,
@@ -35,6 +48,10 @@ class Request:
         self.scheme = scheme
         self.client = client
         self.sink: BodySink | None = None
+        # Who sent it, once someone has asked; see `access.gate`.
+        self.identity: Identity | None = None
+        # Where the answer is counted, by its status; the application's choice.
+        self.tally: dict[int, int] | None = None
 
 
 class BodySink(Protocol):

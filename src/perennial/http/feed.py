@@ -1,19 +1,22 @@
 """The bucket feed at `/v1/feed/{bucket}`: a bounded page of rows as Arrow, and where the next one begins."""
 
 import asyncio
+import logging
 import re
 from typing import Final
 
 import msgspec
 
 from perennial.http.base import ARROW_TYPE
-from perennial.http.errors import reject
+from perennial.http.errors import fail, reject
 from perennial.http.exchange import Exchange, Headers
 from perennial.http.live import LiveReads
 from perennial.http.query import parse_query
 from perennial.protocol.rejections import BucketMissing, Malformed, Rejected
 from perennial.service.feed import END_OF_TIME, StreamFilter
 from perennial.service.streams import StreamService
+
+log = logging.getLogger("perennial.http")
 
 DEFAULT_LIMIT_BYTES: Final = 16 << 20
 MAX_LIMIT_BYTES: Final = 64 << 20
@@ -62,27 +65,30 @@ class FeedSurface:
             exchange.on_closed = lambda: _stop(task)
 
     async def _answer(self, exchange: Exchange, bucket: str, query: FeedQuery) -> None:
+        try:
+            await self._send_page(exchange, bucket, query)
+        except Exception:
+            log.exception("failed to read the feed of %s", bucket)
+            fail(exchange, 500, "INTERNAL_ERROR", "the server failed to answer; its log says why")
+
+    async def _send_page(self, exchange: Exchange, bucket: str, query: FeedQuery) -> None:
         feed = self._service.feed
         if query.live and feed.head(bucket) == query.after:
+            if not self._live.admit(exchange):
+                return
             await self._growth(bucket)
         # Loaded with the first feed request: the library costs time and memory nobody else should pay.
         from perennial.http.arrow import ArrowBody
 
         body = ArrowBody()
         head = feed.head(bucket)
-        next_position = until = min(query.until, head)
-        for rows in feed.read(bucket, query.after, until, query.wanted):
+        page = feed.page(bucket, query.after, query.until, query.wanted, query.limit)
+        for rows in page:
             body.add(rows)
-            if body.bytes >= query.limit:
-                next_position = min(until, int(rows.positions[-1]))
-                break
             # A page is built in steps of one stored value; requests have their turn in between.
             await asyncio.sleep(0)
-        content = body.finish()
-        if exchange.closed:
-            return
-        headers = [(b"content-type", ARROW_TYPE.encode()), *self._headers(bucket, next_position, head)]
-        exchange.respond(200, headers, [content])
+        headers = [(b"content-type", ARROW_TYPE.encode()), *self._headers(bucket, page.next_position, head)]
+        exchange.respond(200, headers, body.finish())
 
     async def _growth(self, bucket: str) -> None:
         """Until something is committed, the long-poll timeout passes, or the server stops."""

@@ -10,6 +10,9 @@ MIB = 1024 * KIB
 class Limits:
     """Sizes are in bytes, times in seconds. Times are kept to the tick of the server, about half a second."""
 
+    # How many peers may be connected; more are told to come back later.
+    connections: int = 20_000
+
     # The head of a request. Body sizes are the application's matter: `Handler.body_limit`.
     target_bytes: int = 8 * KIB
     header_bytes: int = 32 * KIB

@@ -5,9 +5,10 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-from perennial.http.errors import reject
+from perennial.http.errors import fail, reject
 from perennial.http.exchange import Exchange, Headers, SharedChunk
 from perennial.protocol import headers as h
+from perennial.protocol.conditional import NO_STORE, make_etag
 from perennial.protocol.cursors import next_cursor
 from perennial.protocol.media import is_json, is_text
 from perennial.protocol.messages import join_json
@@ -31,7 +32,13 @@ HEARTBEAT: Final = SharedChunk(b":\n\n")
 class LiveReads:
     """All live readers, so that a stopping server can send them home."""
 
-    def __init__(self, service: StreamService, long_poll_seconds: float, sse_max_age_seconds: float) -> None:
+    def __init__(
+        self,
+        service: StreamService,
+        long_poll_seconds: float,
+        sse_max_age_seconds: float,
+        max_readers: int = 20_000,
+    ) -> None:
         self.service = service
         self.long_poll_seconds = long_poll_seconds
         self.sse_max_age_seconds = sse_max_age_seconds
@@ -39,11 +46,27 @@ class LiveReads:
         self.readers: set[LongPoll | SseReader] = set()
         self._on_drain: set[Callable[[], None]] = set()
         self.draining = False
+        self._max_readers = max_readers
+        self.turned_away = 0
 
     def on_drain(self, finish: Callable[[], None]) -> Callable[[], None]:
         """For other waits: `finish` is called when the server stops, until the returned function is."""
         self._on_drain.add(finish)
         return lambda: self._on_drain.discard(finish)
+
+    def admit(self, exchange: Exchange) -> bool:
+        """Is there room for one more to wait? If not, the request has been answered."""
+        if len(self.readers) + len(self._on_drain) < self._max_readers:
+            return True
+        self.turned_away += 1
+        retry = [(b"retry-after", b"%d" % random.randint(1, 5))]  # not all at once
+        fail(exchange, 503, "TOO_MANY_READERS", "as many live reads as this server takes are open", retry)
+        return False
+
+    def count(self) -> dict[str, int]:
+        """How many readers wait or follow, by mode."""
+        following = sum(isinstance(reader, SseReader) for reader in self.readers)
+        return {"sse": following, "long-poll": len(self.readers) - following, "feed": len(self._on_drain)}
 
     def drain(self) -> None:
         """End every live read cleanly, on a boundary from which its client can resume."""
@@ -95,6 +118,8 @@ class LongPoll:
         if self._live.draining:
             self.finish()
             return
+        if not self._live.admit(self._exchange):
+            return
         self._live.readers.add(self)
         self._live.service.watch(self._handle, self)
         self._exchange.on_closed = self._leave
@@ -139,10 +164,14 @@ class LongPoll:
             (h.STREAM_CURSOR, b"%d" % self._cursor),
             (b"cache-control", self._caching),
         ]
-        if chunk.end == state.tail:
+        at_end = chunk.end == state.tail
+        if at_end:
             headers.append((h.STREAM_UP_TO_DATE, b"true"))
             if state.closed:
                 headers.append((h.STREAM_CLOSED, b"true"))
+        if self._caching != NO_STORE.encode():
+            etag = make_etag(incarnation(state), chunk.start, chunk.end, at_end and state.closed)
+            headers.append((b"etag", etag.encode()))
         body = join_json(chunk.pieces) if is_json(state.content_type) else chunk.pieces
         self._exchange.respond(200, headers, body)
         return True
@@ -196,6 +225,8 @@ class SseReader:
     def start(self) -> None:
         state = self._handle.visible
         assert state is not None, "the caller has just read it"
+        if not self._live.admit(self._exchange):
+            return
         headers: Headers = [
             (h.CONTENT_TYPE, b"text/event-stream"),
             (b"cache-control", b"no-cache"),
@@ -281,6 +312,11 @@ class SseReader:
             self._timer = None
             self._live.readers.discard(self)
             self._live.service.unwatch(self._handle, self)
+
+
+def incarnation(state: StreamState) -> str:
+    """Unique per created stream, also across stores that were emptied and started again."""
+    return f"{state.id:x}-{state.created_ms:x}"
 
 
 def encode_batch(state: StreamState, chunk: Chunk, cursor: int) -> tuple[bytes, int]:

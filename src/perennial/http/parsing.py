@@ -52,6 +52,8 @@ class ParsedRequest(Request):
         self.scheme = "http"
         self.client = client
         self.sink = None
+        self.identity = None
+        self.tally = None
         self.keep_alive = keep_alive
         self.old = False  # HTTP/1.0: no chunked answers, closes unless it asked to stay
         self.refusal: tuple[int, str] | None = None  # to be answered by Handler.refuse
@@ -90,6 +92,7 @@ class RequestReader:
         "_limits",
         "_parser",
         "_repeated",
+        "_secure",
         "_silent_bytes",
         "_target",
         "_upgrading",
@@ -99,8 +102,11 @@ class RequestReader:
         "wants_continue",
     )
 
-    def __init__(self, handler: Handler, limits: Limits, clock: Clock, client: str) -> None:
+    def __init__(
+        self, handler: Handler, limits: Limits, clock: Clock, client: str, secure: bool = False
+    ) -> None:
         self._handler = handler
+        self._secure = secure
         self._limits = limits
         self._clock = clock
         self._client = client
@@ -202,6 +208,8 @@ class RequestReader:
         self._current = request = ParsedRequest(
             _METHODS.get(method) or method.decode(), path, query, headers, self._client, keep_alive
         )
+        if self._secure:
+            request.scheme = "https"
         # Without a Connection header only HTTP/1.1 is kept alive, which spares the question of the version.
         if not keep_alive or b"connection" in headers:
             self._check_version(request)

@@ -1,32 +1,36 @@
 """The proxy surface, `/v1/proxy` and `/v1/proxy/{stream-id}` (proxy protocol, 4)."""
 
 import asyncio
-import hashlib
 import logging
+import re
 import time
-from collections.abc import Coroutine
+import traceback
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, Final
+from functools import partial
+from typing import Final, TypeVar
 
 import msgspec
 
-from perennial.http.access import ServiceTokens
-from perennial.http.access import Verdict as Token
+from perennial.http.access.gate import CHALLENGE, Gate
+from perennial.http.access.identity import MISSING, READ, WRITE
 from perennial.http.base import StreamSurface
-from perennial.http.errors import JSON_TYPE, NO_STORE, fail
-from perennial.http.exchange import Exchange, Headers, Request
+from perennial.http.errors import JSON_TYPE, NO_STORE
+from perennial.http.exchange import CORS_HEADERS, Body, Exchange, Headers, Request, is_plain_write
 from perennial.http.query import parse_query
 from perennial.protocol import forwarding as f
 from perennial.protocol.headers import parse_count
 from perennial.protocol.names import PROXY_BUCKET
-from perennial.protocol.rejections import Malformed
+from perennial.protocol.rejections import Malformed, Rejected
 from perennial.proxy import errors as e
 from perennial.proxy.operations import Forward, Opened, Proxy, is_session_stream, session_stream_id
 from perennial.proxy.signing import Signed, Verdict, parse_signed_url
 
 log = logging.getLogger("perennial.http")
 
-CHALLENGE: Final[Headers] = [(b"www-authenticate", b'Bearer realm="perennial"')]
+HEADER_NAME: Final = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]{1,100}")
+Result = TypeVar("Result")
+Work = Callable[[], Awaitable[Result]]
 
 # What the operations may raise, and how it is told. Upstream refusals carry more: see `_refused`.
 STATUS: Final[dict[type[e.ProxyError], tuple[int, str]]] = {
@@ -57,14 +61,16 @@ class ProxySurface:
     def __init__(
         self,
         proxy: Proxy,
-        tokens: ServiceTokens,
+        gate: Gate,
+        room: Callable[[], Rejected | None],
         streams: StreamSurface,
         *,
         url_ttl_seconds: int,
         max_url_ttl_seconds: int,
     ) -> None:
         self._proxy = proxy
-        self._tokens = tokens
+        self._gate = gate
+        self._room = room  # why nothing more may be stored, if so
         self._streams = streams
         self._url_ttl = min(url_ttl_seconds, max_url_ttl_seconds)
         self._max_url_ttl = max_url_ttl_seconds
@@ -89,6 +95,8 @@ class ProxySurface:
             _refuse(exchange, refused)
         except e.ProxyError as error:
             _explain(exchange, error)
+        except Exception as error:
+            _break_down(exchange, error)
 
     # POST: append, connect or create, in this order (4.1)
 
@@ -97,14 +105,18 @@ class ProxySurface:
         if request.method != "POST":
             _wrong_method(exchange, b"POST, OPTIONS")
             return
-        self._require_service(request)
+        self._require_service(request, WRITE)
+        full = self._room()
+        if full is not None:
+            raise Refused(507, "QUOTA_EXCEEDED", full.message)
         if f.USE_STREAM_URL in request.headers:
             self._append(exchange)
         elif f.SESSION_ID in request.headers:
             self._connect(exchange)
         else:
             forward, ttl = self._forward(request), self._ttl(request)
-            self._spawn(exchange, self._answer_opened(exchange, 201, self._proxy.create(forward), ttl))
+            opening = partial(self._proxy.create, forward)
+            self._spawn(exchange, partial(self._answer_opened, exchange, 201, opening, ttl))
 
     def _append(self, exchange: Exchange) -> None:
         request = exchange.request
@@ -116,8 +128,8 @@ class ProxySurface:
             raise _invalid_signature()
         self._proxy.check_appendable(claim.stream_id)
         forward, ttl = self._forward(request), self._ttl(request)
-        opening = self._proxy.append(claim.stream_id, forward)
-        self._spawn(exchange, self._answer_opened(exchange, 200, opening, ttl))
+        opening = partial(self._proxy.append, claim.stream_id, forward)
+        self._spawn(exchange, partial(self._answer_opened, exchange, 200, opening, ttl))
 
     def _connect(self, exchange: Exchange) -> None:
         request = exchange.request
@@ -131,7 +143,7 @@ class ProxySurface:
             headers = f.upstream_request_headers(request.headers, stream_id)
             auth = Forward("POST", url, headers, request.body, self._caller(request))
         ttl = self._ttl(request)
-        self._spawn(exchange, self._answer_connected(exchange, stream_id, auth, ttl))
+        self._spawn(exchange, partial(self._answer_connected, exchange, stream_id, auth, ttl))
 
     def _forward(self, request: Request) -> Forward:
         get = request.headers.get
@@ -161,24 +173,22 @@ class ProxySurface:
             raise Refused(400, "BAD_REQUEST", ttl.reason)
         return min(ttl, self._max_url_ttl)
 
-    async def _answer_opened(
-        self, exchange: Exchange, status: int, opening: Coroutine[Any, Any, Opened], ttl: int
-    ) -> None:
-        opened = await opening
+    async def _answer_opened(self, exchange: Exchange, status: int, opening: Work[Opened], ttl: int) -> None:
+        opened = await opening()
         headers = [
             self._location(exchange.request, opened.stream_id, ttl),
             (f.STREAM_RESPONSE_ID, b"%d" % opened.response_id),
         ]
         if opened.content_type is not None:
             headers.append((f.UPSTREAM_CONTENT_TYPE, opened.content_type.encode("latin-1")))
-        exchange.respond(status, [*headers, *NO_STORE])
+        _respond(exchange, status, headers)
 
     async def _answer_connected(
         self, exchange: Exchange, stream_id: str, auth: Forward | None, ttl: int
     ) -> None:
         created = await self._proxy.connect(stream_id, auth)
         location = self._location(exchange.request, stream_id, ttl)
-        exchange.respond(201 if created else 200, [location, *NO_STORE])
+        _respond(exchange, 201 if created else 200, [location])
 
     def _location(self, request: Request, stream_id: str, ttl: int) -> tuple[bytes, bytes]:
         signed = self._proxy.signer.sign(stream_id, ttl, time.time())
@@ -192,12 +202,13 @@ class ProxySurface:
         request = exchange.request
         # A token has to be shown: that a server is open to whoever connects does not open its streams,
         # each of which belongs to whoever holds its URL.
-        if self._tokens.judge(request) is not Token.KNOWN:
+        identity = self._gate.identify(request)
+        if not (identity.known and identity.may(READ, PROXY_BUCKET, stream_id)):
             self._require_signature(request, stream_id)
         self._streams.get(exchange, PROXY_BUCKET, stream_id)
 
     def _look(self, exchange: Exchange, stream_id: str) -> None:
-        self._require_service(exchange.request)
+        self._require_service(exchange.request, READ, stream_id)
         self._streams.head(exchange, PROXY_BUCKET, stream_id)
 
     def _abort(self, exchange: Exchange, stream_id: str) -> None:
@@ -207,15 +218,15 @@ class ProxySurface:
         if isinstance(query, Malformed) or query.get("action") != "abort":
             raise Refused(400, "INVALID_ACTION", "the only action is abort: PATCH …&action=abort")
         self._streams_or_404(stream_id)
-        self._spawn(exchange, self._answer_empty(exchange, self._proxy.abort(stream_id)))
+        self._spawn(exchange, partial(self._answer_empty, exchange, partial(self._proxy.abort, stream_id)))
 
     def _delete(self, exchange: Exchange, stream_id: str) -> None:
-        self._require_service(exchange.request)
-        self._spawn(exchange, self._answer_empty(exchange, self._proxy.delete(stream_id)))
+        self._require_service(exchange.request, WRITE, stream_id)
+        self._spawn(exchange, partial(self._answer_empty, exchange, partial(self._proxy.delete, stream_id)))
 
-    async def _answer_empty(self, exchange: Exchange, operation: Coroutine[Any, Any, None]) -> None:
-        await operation
-        exchange.respond(204, list(NO_STORE))
+    async def _answer_empty(self, exchange: Exchange, operation: Work[None]) -> None:
+        await operation()
+        _respond(exchange, 204, [])
 
     def _streams_or_404(self, stream_id: str) -> None:
         with suppress(e.StreamIsClosed):  # nothing can be in flight there, which is what the caller wants
@@ -223,12 +234,16 @@ class ProxySurface:
 
     # Who may
 
-    def _require_service(self, request: Request) -> None:
-        verdict = self._tokens.judge(request)
-        if verdict is Token.MISSING:
+    def _require_service(self, request: Request, scope: str, stream_id: str = "") -> None:
+        if not self._gate.guarded:
+            return
+        identity = self._gate.identify(request)
+        if identity is MISSING:
             raise Refused(401, "MISSING_SECRET", "send a service token: Authorization: Bearer <token>")
-        if verdict is Token.UNKNOWN:
+        if not identity.known:
             raise Refused(401, "INVALID_SECRET", "this service token is not known here")
+        if not identity.may(scope, PROXY_BUCKET, stream_id):
+            raise Refused(403, "FORBIDDEN", "your token does not give this access here")
 
     def _require_signature(self, request: Request, stream_id: str) -> None:
         query = parse_query(request.query, "expires", "signature")
@@ -252,22 +267,21 @@ class ProxySurface:
 
     def _caller(self, request: Request) -> str:
         """A name to count by; a token itself is not kept around."""
-        if self._tokens.judge(request) is Token.KNOWN:
-            return hashlib.sha256(request.headers[b"authorization"].encode("latin-1", "replace")).hexdigest()
-        return request.client
+        identity = self._gate.identify(request)
+        return identity.name if identity.known else request.client
 
     # Work that takes a while
 
-    def _spawn(self, exchange: Exchange, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, exchange: Exchange, work: Work[None]) -> None:
         task = asyncio.get_running_loop().create_task(self._guarded(exchange, work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         # A client that goes away while the upstream is being asked does not want the answer any more.
         exchange.on_closed = task.cancel  # type: ignore[assignment]
 
-    async def _guarded(self, exchange: Exchange, work: Coroutine[Any, Any, None]) -> None:
+    async def _guarded(self, exchange: Exchange, work: Work[None]) -> None:
         try:
-            await work
+            await work()
         except e.ProxyError as error:
             _explain(exchange, error)
         except Exception as error:
@@ -277,28 +291,42 @@ class ProxySurface:
                 where = where.tb_next
             place = "" if where is None else f"{where.tb_frame.f_code.co_qualname}:{where.tb_lineno}"
             log.error("the proxy failed with %s in %s", type(error).__name__, place)
-            fail(exchange, 500, "INTERNAL_ERROR", "the server failed to answer; its log says why")
+            _fail(exchange, 500, "INTERNAL_ERROR", "the server failed to answer; its log says why")
+
+
+def forwardable(asked: str) -> bytes:
+    """The headers a browser asks to send, to be added to a list of allowed ones."""
+    names = (name.strip().lower() for name in asked.split(",")[:100])
+    return b"".join(b", " + name.encode() for name in names if HEADER_NAME.fullmatch(name))
 
 
 def _invalid_signature() -> Refused:
     return Refused(401, "SIGNATURE_INVALID", "the signature does not belong to this stream and expiry")
 
 
+def _break_down(exchange: Exchange, error: Exception) -> None:
+    """An error of our own. Where it happened is logged, and not its text, which may quote credentials."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(frames))
+    log.error("the proxy failed with %s in %s", type(error).__name__, place)
+    if not exchange.closed:
+        _fail(exchange, 500, "INTERNAL_ERROR", "the server failed to answer; its log says why")
+
+
 def _refuse(exchange: Exchange, refused: Refused) -> None:
     challenge = CHALLENGE if refused.status == 401 else []
-    body = msgspec.json.encode(refused.body)
-    exchange.respond(refused.status, [*challenge, *JSON_TYPE, *NO_STORE], body)
+    _respond(exchange, refused.status, [*challenge, *JSON_TYPE], msgspec.json.encode(refused.body))
 
 
 def _explain(exchange: Exchange, error: e.ProxyError) -> None:
     status, code = STATUS[type(error)]
     if isinstance(error, e.Redirected):
-        fail(exchange, status, code, "Proxy cannot follow redirects")
+        _fail(exchange, status, code, "Proxy cannot follow redirects")
     elif isinstance(error, e.UpstreamRefused):
         _pass_on(exchange, status, error)
     else:
         retry: Headers = [(b"retry-after", b"1")] if status in (429, 503) else []
-        fail(exchange, status, code, str(error), retry)
+        _fail(exchange, status, code, str(error), retry)
 
 
 def _pass_on(exchange: Exchange, status: int, refused: e.UpstreamRefused) -> None:
@@ -307,8 +335,20 @@ def _pass_on(exchange: Exchange, status: int, refused: e.UpstreamRefused) -> Non
     for name in ("content-type", "content-encoding"):
         if name in refused.headers:
             headers.append((name.encode(), refused.headers[name].encode("latin-1")))
-    exchange.respond(status, [*headers, *NO_STORE], refused.body)
+    _respond(exchange, status, headers, refused.body)
 
 
 def _wrong_method(exchange: Exchange, allowed: bytes) -> None:
-    fail(exchange, 405, "METHOD_NOT_ALLOWED", f"allowed here: {allowed.decode()}", [(b"allow", allowed)])
+    message = f"allowed here: {allowed.decode()}"
+    _fail(exchange, 405, "METHOD_NOT_ALLOWED", message, [(b"allow", allowed)])
+
+
+def _fail(exchange: Exchange, status: int, code: str, message: str, headers: Headers | None = None) -> None:
+    body = msgspec.json.encode({"error": {"code": code, "message": message}})
+    _respond(exchange, status, [*(headers or []), *JSON_TYPE], body)
+
+
+def _respond(exchange: Exchange, status: int, headers: Headers, body: Body = b"") -> None:
+    # Here the headers for browsers go with every answer (11.2): also to a write that says no Origin.
+    cors = CORS_HEADERS if is_plain_write(exchange.request) else []
+    exchange.respond(status, [*headers, *NO_STORE, *cors], body)

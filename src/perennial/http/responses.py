@@ -6,6 +6,13 @@ from http import HTTPStatus
 from perennial.http.exchange import COMMON_HEADERS, Headers
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_TOO_MANY = (
+    b'{"error":{"code":"TOO_MANY_CONNECTIONS","message":"as many connections as this server takes are open"}}'
+)
+TURNED_AWAY = (
+    b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 2\r\ncontent-type: application/json\r\n"
+    b"cache-control: no-store\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%b"
+) % (len(_TOO_MANY), _TOO_MANY)
 CLOSE = b"connection: close\r\n"
 KEEP_ALIVE = b"connection: keep-alive\r\n"
 CHUNKED = b"transfer-encoding: chunked\r\n"

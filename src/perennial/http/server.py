@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+import ssl
 import time
 from typing import Protocol
 
@@ -34,13 +35,17 @@ class Server:
         port: int = 0,
         *,
         path: str | os.PathLike[str] | None = None,
+        tls: ssl.SSLContext | None = None,
         limits: Limits | None = None,
     ) -> None:
         self._handler = handler
         self._host = host
         self._port = port
         self._path = path
-        self._state = ServerState(handler, limits or Limits(), time.monotonic(), time.time())
+        self._tls = tls
+        self._state = ServerState(
+            handler, limits or Limits(), time.monotonic(), time.time(), secure=tls is not None
+        )
         self._server: asyncio.Server | None = None
         self._tick_handle: asyncio.TimerHandle | None = None
 
@@ -53,16 +58,27 @@ class Server:
     def connections(self) -> int:
         return len(self._state.connections)
 
+    @property
+    def turned_away(self) -> int:
+        """Connections beyond the limit, since the start."""
+        return self._state.turned_away
+
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
         state = self._state
         if self._path is not None:
             self._server = await loop.create_unix_server(
-                lambda: Connection(state), self._path, backlog=BACKLOG
+                lambda: Connection(state), self._path, backlog=BACKLOG, ssl=self._tls
             )
         else:
             self._server = await loop.create_server(
-                lambda: Connection(state), self._host, self._port, backlog=BACKLOG, reuse_address=True
+                lambda: Connection(state),
+                self._host,
+                self._port,
+                backlog=BACKLOG,
+                reuse_address=True,
+                ssl=self._tls,
+                ssl_handshake_timeout=None if self._tls is None else state.limits.header_seconds,
             )
             self._port = self._server.sockets[0].getsockname()[1]
             for listener in self._server.sockets:  # accepted sockets inherit it

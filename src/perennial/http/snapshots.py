@@ -43,7 +43,7 @@ class SnapshotSurface:
     # Publishing
 
     def open_upload(self, request: Request, bucket: str, name: str, token: str) -> Upload | Refused:
-        """Where the body goes. What is refused now stays refused: the body is gone, whatever happens meanwhile."""
+        """Where the body goes. What is refused now stays refused, since the body is gone by then."""
         offset, content_type = parse_offset(token), _content_type(request)
         if isinstance(offset, Malformed):
             return Refused(offset)

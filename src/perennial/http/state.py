@@ -21,9 +21,22 @@ class Peer(Protocol):
 
 
 class ServerState:
-    __slots__ = ("connections", "draining", "handler", "heads", "limits", "now", "on_empty", "plain_heads")
+    __slots__ = (
+        "connections",
+        "draining",
+        "handler",
+        "heads",
+        "limits",
+        "now",
+        "on_empty",
+        "plain_heads",
+        "secure",
+        "turned_away",
+    )
 
-    def __init__(self, handler: Handler, limits: Limits, now: float, unix_time: float) -> None:
+    def __init__(
+        self, handler: Handler, limits: Limits, now: float, unix_time: float, secure: bool = False
+    ) -> None:
         self.handler = handler
         self.limits = limits
         self.heads = Heads(unix_time)
@@ -31,6 +44,8 @@ class ServerState:
         self.now = now  # of the monotonic clock, at the last tick
         self.connections: set[Peer] = set()
         self.draining = False
+        self.secure = secure  # TLS: which knows no half-closed connections
+        self.turned_away = 0  # connections beyond the limit
         self.on_empty: Callable[[], None] | None = None  # the last connection has gone
 
     def set_time(self, unix_time: float) -> None:

@@ -18,4 +18,6 @@ Module map:
 - `conditional` ETags, If-None-Match and Cache-Control
 - `cursors`     cursors that let caches collapse live reads
 - `sse`         Server-Sent Events on the wire
+- `frames`      the frames of a proxy stream
+- `forwarding`  which headers pass through the proxy
 """

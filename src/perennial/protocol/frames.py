@@ -161,8 +161,10 @@ class FrameParser:
             self._refuse("response id 0", start)
         if length > LARGEST_PAYLOAD:
             self._refuse(f"a frame of {length} bytes, more than {LARGEST_PAYLOAD}", start)
-        if length and kind in (FrameType.COMPLETE, FrameType.ABORT):
-            self._refuse(f"a {kind.name.title()} frame with a payload", start)
+        if length and kind is FrameType.COMPLETE:
+            self._refuse("a payload in a Complete frame", start)
+        if length and kind is FrameType.ABORT:
+            self._refuse("a payload in an Abort frame", start)
         return kind, response_id, length
 
     def _kind(self, start: int) -> FrameType:

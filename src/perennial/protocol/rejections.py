@@ -122,6 +122,16 @@ class BuiltInBucket(Rejected, frozen=True):
     """This bucket is built in: it is always there and cannot be created or deleted."""
 
 
+class QuotaExceeded(Rejected, frozen=True):
+    """The bucket is full."""
+
+    reason: str
+
+    @property
+    def message(self) -> str:
+        return f"{self.reason}; delete something or ask for more"
+
+
 class SourceMissing(Rejected, frozen=True):
     """The stream to fork from does not exist."""
 

@@ -118,7 +118,7 @@ class Ledger:
         self._with_it(lambda batch: batch.remove_proxy(_open_key(stream_id, response_id)))
 
     def settle(self, stream_id: str) -> None:
-        """No response of this stream is in flight: the store's word on its ids holds."""
+        """The store's word on this stream's ids holds: nothing is in flight, or what was has failed."""
         self._last.pop(stream_id, None)
 
     def left_open(self) -> Iterator[tuple[str, int]]:

@@ -117,6 +117,7 @@ class ResponseWriter:
         self._storing = False
         if isinstance(outcome, Rejected):
             self._lost = True
+            self._ledger.settle(self.stream_id)  # its id was never used: the next response gets it
             self.started.set_exception(StorageFailed(outcome.message))
             self.started.exception()  # seen: whoever waited may have gone
             if not self._ending:

@@ -16,5 +16,6 @@ Module map:
 - `feed_sealing` small feed values into large ones, without dead entries
 - `housekeeping` runs the background work in small steps between requests
 - `clock`        what time it is
+- `quotas`       how much a bucket may keep
 - `measures`     counts and histograms of commits
 """

@@ -46,11 +46,17 @@ class Buckets:
         self._put(bucket, msgspec.structs.replace(row, deleted=True))
         return None
 
-    def count(self, bucket: str, streams: int = 0, hidden: int = 0) -> None:
-        """A commit in the making adds or removes streams of this bucket."""
+    def count(self, bucket: str, streams: int = 0, hidden: int = 0, size: int = 0) -> None:
+        """A commit in the making adds or removes streams of this bucket, or data other than appends."""
         row = self._existing(bucket)
         self._put(
-            bucket, msgspec.structs.replace(row, streams=row.streams + streams, hidden=row.hidden + hidden)
+            bucket,
+            msgspec.structs.replace(
+                row,
+                streams=row.streams + streams,
+                hidden=row.hidden + hidden,
+                bytes=max(0, row.bytes + size),
+            ),
         )
 
     def next_position(self, bucket: str) -> int:
@@ -63,9 +69,11 @@ class Buckets:
     def became_durable(self, bucket: str, position: int) -> None:
         self._durable[bucket] = position
 
-    def advance(self, bucket: str, position: int) -> None:
-        self._durable.setdefault(bucket, self._existing(bucket).position)
-        self._put(bucket, msgspec.structs.replace(self._existing(bucket), position=position))
+    def advance(self, bucket: str, position: int, size: int) -> None:
+        """A commit in the making appends this many bytes, up to this position."""
+        row = self._existing(bucket)
+        self._durable.setdefault(bucket, row.position)
+        self._put(bucket, msgspec.structs.replace(row, position=position, bytes=row.bytes + size))
 
     def write_changes(self, batch: Batch) -> None:
         for bucket in self._dirty:

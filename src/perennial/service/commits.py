@@ -12,7 +12,7 @@ import queue
 import threading
 from collections.abc import Callable
 from time import perf_counter
-from typing import Any
+from typing import Any, Final
 
 from perennial.protocol.rejections import Rejected
 from perennial.protocol.state import Appended, Closed, ProducerState, StreamState
@@ -21,11 +21,13 @@ from perennial.service.clock import Clock
 from perennial.service.handles import StreamHandle
 from perennial.service.measures import CommitMeasures
 from perennial.store.blocks import encode_append
-from perennial.store.errors import StoreError
+from perennial.store.errors import StoreError, StoreFull
 from perennial.store.feedlog import FeedBuilder, table_row
 from perennial.store.interface import Batch, Store, StreamRow
 
 log = logging.getLogger("perennial.commits")
+
+PROBE_SECONDS: Final = 1.0
 
 Reply = Callable[[Any, StreamState | None], None]
 """Called once with the outcome of a command and the stream's state after it."""
@@ -129,6 +131,10 @@ class Committer:
         self._scheduled = False
         # Set when a sync failed: what the disk holds is then unknown, and nothing more is accepted.
         self.failure: StoreError | None = None
+        # Why the last write failed. It changed nothing, so every commit is a fresh attempt; while none comes,
+        # an empty one is made now and then, so that a server nobody writes to knows when it could.
+        self.obstacle: Exception | None = None
+        self._probe: asyncio.TimerHandle | None = None
         self.measures = CommitMeasures()
         self._loop = asyncio.get_running_loop()
         self._work: queue.SimpleQueue[bool] = queue.SimpleQueue()
@@ -187,11 +193,24 @@ class Committer:
         waiting = self._flight or self._open
         return perf_counter() - waiting.opened_at if waiting.changed else 0.0
 
+    @property
+    def read_only(self) -> str | None:
+        """Why nothing can be stored at present, for whoever runs the server; None when all is well."""
+        if self.failure is not None:
+            return "read-only until restarted: the disk failed to confirm a write"
+        if isinstance(self.obstacle, StoreFull):
+            return "read-only: the disk is full; writing goes on by itself when there is room"
+        if self.obstacle is not None:
+            return "read-only: the last write failed; it is tried again every second"
+        return None
+
     async def settle(self) -> None:
         """Wait until everything accepted is durable (or has failed)."""
         await self._idle.wait()
 
     async def close(self) -> None:
+        if self._probe is not None:
+            self._probe.cancel()
         await self.settle()
         self._work.put(False)
         self._thread.join()
@@ -247,12 +266,15 @@ class Committer:
             self._start()
             return
         commit.done = True
+        if self.obstacle is not None:
+            log.warning("commits succeed again")
+            self.obstacle = None
         self.measures.committed(
             len(commit.entries), commit.size, commit.opened_at, commit.started_at, perf_counter()
         )
         # Before the next commit is tried: if that fails, this is where its streams go back to.
         for handle, state, _ in commit.states:
-            handle.visible = state
+            handle.visible, handle.before_expiry = state, None
         # The disk works on the next commit while the answers to this one go out.
         self._start()
         for reply, outcome, after in commit.replies:
@@ -264,14 +286,15 @@ class Committer:
 
     def _fail(self, commit: Commit, error: Exception) -> None:
         """Nothing of this commit, nor of what was accepted on top of it, has happened."""
-        log.error("commit failed: %s", error)
-        self.measures.failed(error)
         unsure = self.failure is not None
+        self._note(error, unsure)
         later = self._open
         self._open = Commit()
         for failed in (commit, later):
             failed.done = True
             for handle in failed.handles:
+                if handle.before_expiry is not None:
+                    handle.visible, handle.before_expiry = handle.before_expiry, None
                 handle.accepted = handle.visible
                 handle.feed_row = None
                 handle.producers.clear()
@@ -286,6 +309,24 @@ class Committer:
         for failed in (commit, later):
             for reply, _, state in failed.replies:
                 _answer(reply, NotStored(until_restart=unsure), state)
+
+    def stumbled(self, error: StoreError) -> None:
+        """Someone else's write failed, so the next commit would too; or so we assume until one succeeds."""
+        self._note(error, self.failure is not None)
+
+    def _note(self, error: Exception, unsure: bool) -> None:
+        self.measures.failed()
+        # Said once: a full disk fails every commit, and the log may be on it.
+        if self.obstacle is None or unsure:
+            log.error("writing failed: %s", error)
+        self.obstacle = error
+        if not unsure and self._probe is None:
+            self._probe = self._loop.call_later(PROBE_SECONDS, self._try_again)
+
+    def _try_again(self) -> None:
+        self._probe = None
+        if self.obstacle is not None and self.failure is None:
+            self.enlist()
 
     def _encode(self, commit: Commit) -> Batch:
         batch = self._store.batch()
@@ -312,6 +353,7 @@ class Committer:
         for bucket, entries in by_bucket.items():
             feed = FeedBuilder()
             first = position = self._buckets.next_position(bucket)
+            size_before = commit.size
             for entry in entries:
                 payload, ends = entry.payload, entry.ends
                 if payload:
@@ -322,7 +364,7 @@ class Committer:
                     position, entry.stream_id, entry.feed_row, entry.offset, payload, ends, entry.closes
                 )
             batch.put_feed(bucket, first, feed.encode(now_us))
-            self._buckets.advance(bucket, position)
+            self._buckets.advance(bucket, position, commit.size - size_before)
             commit.positions[bucket] = position
 
     def _encode_row(self, handle: StreamHandle, batch: Batch) -> None:

@@ -124,7 +124,7 @@ class _Pass:
             return
         graves = self._graves.of(self.bucket)
         blocks = [block for _, block in run]
-        is_dead = any(stream_id in graves for block in blocks for stream_id, _, _ in block.table)
+        is_dead = any(block.table.limits(graves) is not None for block in blocks)
         first, last = run[0][0], run[-1][0]
         batch = self._store.batch()
         if len(run) > 1 or is_dead:

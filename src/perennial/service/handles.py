@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from perennial.protocol.state import ProducerState, StreamState
+from perennial.store.feedlog import TableRow
 from perennial.store.interface import Store
 from perennial.store.keys import parse_stream_key
 
@@ -31,6 +32,7 @@ class StreamHandle:
 
     __slots__ = (
         "accepted",
+        "before_expiry",
         "bucket",
         "deadline_ms",
         "feed_row",
@@ -54,6 +56,8 @@ class StreamHandle:
         self.bucket, self.name = parse_stream_key(key)
         self.accepted = state
         self.visible = state
+        # What was visible before the stream expired, until its removal is durable.
+        self.before_expiry: StreamState | None = None
         # When the stream expires unless touched; the somewhat later time to be stored, so that not every
         # touch is a write; and what the store holds now.
         self.deadline_ms = deadline_ms
@@ -65,7 +69,7 @@ class StreamHandle:
         self.watchers: set[Watcher] = set()
         self.last_commit: Flight | None = None
         # How the feed refers to this incarnation; made on its first append.
-        self.feed_row: bytes | None = None
+        self.feed_row: TableRow | None = None
         # How far small records have been sealed into blocks (None: not asked yet), and how many follow.
         self.sealed_until: int | None = None
         self.unsealed = 0

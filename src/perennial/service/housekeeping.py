@@ -8,7 +8,7 @@ from perennial.service.feed_sealing import FeedSealer
 from perennial.service.sealing import Sealer
 from perennial.service.streams import StreamService
 from perennial.service.sweeping import Sweeper
-from perennial.store.errors import StoreError
+from perennial.store.errors import StoreCorrupt, StoreError
 
 log = logging.getLogger("perennial.housekeeping")
 
@@ -47,12 +47,18 @@ class Housekeeper:
     async def _run(self) -> None:
         # After a failed sync the store is only read: what it shows may never have reached the disk.
         while self._committer.failure is None:
+            if self._committer.obstacle is not None:
+                await asyncio.sleep(IDLE_SECONDS)  # until a commit has got through: nothing of ours would
+                continue
             busy = False
             for step in self._steps:
                 try:
                     busy = step() or busy
-                except StoreError as error:
+                except StoreCorrupt as error:
                     log.error("background work failed and will be tried again: %s", error)
+                except StoreError as error:
+                    self._committer.stumbled(error)
+                    break
                 except Exception:
                     log.exception("background work failed and will be tried again")
                 await asyncio.sleep(0)

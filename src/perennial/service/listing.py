@@ -31,14 +31,14 @@ def list_streams(service: StreamService, bucket: str, prefix: str, after: str, l
     """Streams in the order of their names, those after the cursor `after`."""
     found: list[Listed] = []
     has_more = False
-    now_ms = service.now_ms()
     for name, row in service.store.streams(bucket, prefix, after):
         # What the store holds may be a moment ahead of what is durable; a handle in memory knows.
         handle = service.handles.peek(stream_key(bucket, name))
         state = row.state if handle is None else handle.visible
         deadline_ms = row.deadline_ms if handle is None else handle.deadline_ms
-        expired = deadline_ms is not None and deadline_ms <= now_ms
-        if state is None or state.soft_deleted or expired:
+        if state is None or state.soft_deleted:
+            continue
+        if deadline_ms is not None and deadline_ms <= service.now_for(state):
             continue
         if len(found) == limit:
             has_more = True

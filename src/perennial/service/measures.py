@@ -34,16 +34,12 @@ class CommitMeasures:
         # From the first record of a commit to the moment readers see it: how far visible tails lag behind.
         self.lag = Histogram(SECONDS)
         self.failures = 0
-        # Why the last commit failed; None again as soon as one succeeds.
-        self.failing: str | None = None
 
     def committed(self, records: int, size: int, opened_at: float, started_at: float, now: float) -> None:
         self.records.observe(records)
         self.bytes.observe(size)
         self.seconds.observe(now - started_at)
         self.lag.observe(now - opened_at)
-        self.failing = None
 
-    def failed(self, error: Exception) -> None:
+    def failed(self) -> None:
         self.failures += 1
-        self.failing = str(error)

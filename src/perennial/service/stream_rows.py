@@ -7,6 +7,7 @@ from perennial.protocol.state import StreamState
 from perennial.service.feed import Rows
 from perennial.service.reading import NOT_A_BOUNDARY, stored_blocks
 from perennial.store.blocks import Block
+from perennial.store.feedlog import StreamTable
 from perennial.store.interface import Store
 
 
@@ -52,8 +53,15 @@ def _rows(name: str, state: StreamState, block: Block, first: int, last: int, hi
     rows.times = np.frombuffer(block.times, "<u8").astype(np.int64)[appends]
     rows.closed = (rows.next_offsets == state.tail) & block.closes
     rows.is_data = np.ones(len(index), bool)
-    rows.keep = rows.is_data
+    rows.keep = None
     rows.streams = np.zeros(len(index), np.uint32)
-    rows.table = [(name.encode(), state.content_type.encode("latin-1"))]
+    rows.table = _table(name, state)
     rows.payload = np.frombuffer(block.payload, "u1")[int(starts[0]) : int(ends[last - 1])]
     return rows
+
+
+def _table(name: str, state: StreamState) -> StreamTable:
+    encoded = np.frombuffer(name.encode(), "u1")
+    index = np.zeros(1, np.uint16)
+    types = [state.content_type.encode("latin-1")]
+    return StreamTable(np.array([state.id], np.uint64), np.array([len(encoded)]), encoded, index, types)

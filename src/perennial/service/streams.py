@@ -14,6 +14,7 @@ import msgspec
 from perennial.protocol.append import Append, decide_append
 from perennial.protocol.create import Create, decide_create, decide_fork
 from perennial.protocol.expiry import deadline_ms, slack_ms
+from perennial.protocol.names import PROXY_BUCKET
 from perennial.protocol.rejections import BucketMissing, OffsetTrimmed, Rejected, StreamMissing
 from perennial.protocol.removal import after_release, decide_delete, expire
 from perennial.protocol.snapshots import NOT_A_BOUNDARY, judge_offset
@@ -34,11 +35,12 @@ from perennial.protocol.state import (
     blobs_of,
 )
 from perennial.service.buckets import Buckets
-from perennial.service.clock import Clock, system_clock
+from perennial.service.clock import Clock, Deadlines, OneClock, system_clock
 from perennial.service.commits import Commit, Committer, Entry, NotStored, Reply
 from perennial.service.feed import Feed
 from perennial.service.graves import Graves
 from perennial.service.handles import Handles, StreamHandle, Watcher
+from perennial.service.quotas import Quotas, kept_bytes
 from perennial.service.reading import Chunk, anchor_at, read_chunk
 from perennial.service.uploads import Upload
 from perennial.store.interface import Batch, Store
@@ -51,9 +53,12 @@ KNOWN_PRODUCERS: Final = 1024
 class StreamService:
     """All streams of one store. Lives on one event loop and is used from its thread only."""
 
-    def __init__(self, store: Store, clock: Clock = system_clock) -> None:
+    def __init__(
+        self, store: Store, clock: Clock = system_clock, deadlines: Deadlines | None = None
+    ) -> None:
         self.store = store
         self._clock = clock
+        self.deadlines = deadlines or OneClock(clock)
         self.buckets = Buckets(store, clock() // 1000)
         self.handles = Handles(store)
         self.graves = Graves(store)
@@ -65,11 +70,17 @@ class StreamService:
         self.held: Counter[int] = Counter()
         # Told of every stream whose data grew; sealing hooks in here.
         self.on_growth: Callable[[StreamHandle], None] = lambda handle: None
+        # None: buckets may grow as long as the disk does.
+        self.quotas: Quotas | None = None
         # By bucket: told of a stream about to be closed, while its last words can still be written.
         self.before_close: dict[str, Callable[[str], None]] = {}
 
     def now_ms(self) -> int:
         return self._clock() // 1000
+
+    def now_for(self, state: StreamState) -> int:
+        """The time that this stream's deadline is compared with, in milliseconds."""
+        return self.deadlines.wall_ms() if state.ttl_seconds is None else self.deadlines.idle_ms()
 
     # Looking up
 
@@ -140,6 +151,11 @@ class StreamService:
         kind = type(outcome)
         if kind is Appended or kind is Closed:
             assert state is not None, "decide_append refuses a missing stream"
+            if self.quotas is not None and kind is Appended:
+                refused = self._beyond_quota(bucket, len(outcome.payload))  # type: ignore[union-attr]
+                if refused is not None:
+                    reply(refused, None)
+                    return
             after = apply(state, outcome)  # type: ignore[arg-type]
             assert after is not None
             commit = self.committer.touch(handle)
@@ -173,6 +189,10 @@ class StreamService:
             source = self.find(command.fork.bucket, command.fork.name)
             outcome = self._decide_fork(source, command)
         if isinstance(outcome, list):
+            refused = self._beyond_quota(bucket, len(command.body), streams=1)
+            if refused is not None:
+                reply(refused, None)
+                return
             handle = self.handles.find_or_make(stream_key(bucket, name))
             if source is not None:
                 self._change(source, ForkTaken())
@@ -198,10 +218,22 @@ class StreamService:
             return
         handle = self.find(bucket, name)
         assert handle is not None and handle.accepted is not None, "judge_snapshot refuses a missing stream"
+        before = handle.accepted
+        published = SnapshotPublished(Snapshot(offset, content_type, upload.size, upload.blob, before.id))
+        growth = kept_bytes(apply(before, published)) - kept_bytes(before)
+        rejected = self._beyond_quota(bucket, growth)
+        if rejected is not None:
+            upload.abandon()
+            reply(rejected, None)
+            return
         upload.finish()
-        snapshot = Snapshot(offset, content_type, upload.size, upload.blob, handle.accepted.id)
-        self._change(handle, SnapshotPublished(snapshot))
-        self.committer.answer(handle, reply, SnapshotPublished(snapshot), handle.accepted)
+        if upload.failure is not None:
+            self.committer.stumbled(upload.failure)
+            upload.abandon()
+            reply(NotStored(), None)
+            return
+        self._change(handle, published)
+        self.committer.answer(handle, reply, published, handle.accepted)
 
     def judge_snapshot(self, bucket: str, name: str, offset: int) -> Rejected | None:
         """Could a snapshot be published there now?"""
@@ -263,6 +295,12 @@ class StreamService:
         reply(NotStored(until_restart=True), None)
         return True
 
+    def _beyond_quota(self, bucket: str, size: int, streams: int = 0) -> Rejected | None:
+        # The proxy asks before it forwards a request: an answer that has begun is stored to its end.
+        if self.quotas is None or bucket == PROXY_BUCKET:
+            return None
+        return self.quotas.refuse(bucket, size, streams)
+
     def _missing(self, bucket: str) -> StreamMissing | BucketMissing:
         return StreamMissing() if self.buckets.get(bucket) is not None else BucketMissing()
 
@@ -284,6 +322,10 @@ class StreamService:
             assert before is not None, "Created precedes data"
             commit.entries.append(Entry(handle, before, record))
         handle.accepted = after = apply(before, record)
+        if not isinstance(record, Appended | Closed):
+            difference = kept_bytes(after) - kept_bytes(before)
+            if difference:
+                self.buckets.count(handle.bucket, size=difference)
         self._write_consequences(commit, handle, before, after, record)
         if isinstance(record, Created):
             assert after is not None, "just created"
@@ -367,18 +409,18 @@ class StreamService:
     def _has_expired(self, handle: StreamHandle, deadline: int) -> bool:
         state = handle.accepted
         assert state is not None, "callers checked"
-        if state.soft_deleted or self.now_ms() < deadline:
+        if state.soft_deleted or self.now_for(state) < deadline:
             return False
         if handle.watchers and state.ttl_seconds is not None:
             return False
         self._remove(handle, expire(state))
         # The clock removed it, not the disk: it is over for readers too, whatever a crash brings back.
-        handle.visible = handle.accepted
+        handle.before_expiry, handle.visible = handle.visible, handle.accepted
         return True
 
     def _restart_window(self, handle: StreamHandle, state: StreamState) -> None:
         assert state.ttl_seconds is not None, "callers checked"
-        handle.deadline_ms = self.now_ms() + state.ttl_seconds * 1000
+        handle.deadline_ms = self.deadlines.idle_ms() + state.ttl_seconds * 1000
         if handle.lease_ms is None or handle.deadline_ms > handle.lease_ms:
             self._extend_lease(handle)
 
@@ -386,7 +428,7 @@ class StreamService:
         state = handle.accepted
         if state is None or state.ttl_seconds is None or state.soft_deleted:
             return
-        start = max(self.now_ms() + state.ttl_seconds * 1000, handle.deadline_ms or 0)
+        start = max(self.deadlines.idle_ms() + state.ttl_seconds * 1000, handle.deadline_ms or 0)
         handle.lease_ms = start + slack_ms(state.ttl_seconds)
         self.committer.touch(handle)
 

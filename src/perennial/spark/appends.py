@@ -14,8 +14,8 @@ from perennial.spark.options import Target, WriteOptions
 
 DEFAULT_TYPE: Final = "application/octet-stream"
 
-# What streams hold, by server and bucket. A stream's content type never changes, and worker processes are used
-# again: with this a query asks once per stream, and not in every batch.
+# What streams hold, by server and bucket. A stream's content type never changes, and worker processes are
+# used again: with this a query asks once per stream, and not in every batch.
 _known_types: dict[tuple[str, str], dict[str, str]] = {}
 MOST_KNOWN: Final = 200_000
 
@@ -187,8 +187,8 @@ class Sink:
         said = group.content_type or self._options.content_type
         if said is not None and media_type(said) != media_type(held):
             raise PipelineError(
-                f"stream '{group.stream}' holds {held}, and these rows are {said}; write them to another stream, "
-                "or with that content type"
+                f"stream '{group.stream}' holds {held}, and these rows are {said}; write them to another "
+                "stream, or with that content type"
             )
         return held
 
@@ -209,14 +209,14 @@ def _explained(error: PipelineError, append: AppendRows) -> PipelineError | None
     where = f"stream '{append.stream}'"
     if code == "PRODUCER_FENCED":
         return PipelineError(
-            f"{where} has already taken a later batch of this query than batch {append.epoch}: either this is a "
-            "left-over attempt, which is harmless, or the query was started from an old copy of its checkpoint; "
-            "then start it with a new one"
+            f"{where} has already taken a later batch of this query than batch {append.epoch}: either this "
+            "is a left-over attempt, which is harmless, or the query was started from an old copy of its "
+            "checkpoint; then start it with a new one"
         )
     if code == "SEQUENCE_GAP":
         return PipelineError(
-            f"{where} has lost what this write had already appended ({error}): it was deleted and created again "
-            "meanwhile, or the server's data was replaced. Start a new write"
+            f"{where} has lost what this write had already appended ({error}): it was deleted and created "
+            "again meanwhile, or the server's data was replaced. Start a new write"
         )
     if code == "STREAM_NOT_FOUND":
         return PipelineError(f"{where} keeps being deleted while it is written to")

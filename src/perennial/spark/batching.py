@@ -59,7 +59,8 @@ class Batcher:
             if payload is None:
                 if not closes:
                     raise PipelineError(
-                        f"a row of stream '{stream}' has no payload; leave such rows out: where payload is not null"
+                        f"a row of stream '{stream}' has no payload; leave such rows out: "
+                        "where payload is not null"
                     )
             else:
                 group.payloads.append(payload)
@@ -90,8 +91,8 @@ def encode(group: Group, content_type: str, coalesce: bool) -> list[Body]:
         return [Body(_json_array(group), len(payloads), group.closes)]
     if not all(payloads):
         raise PipelineError(
-            f"a row of stream '{group.stream}' has an empty payload, and a stream of bytes has no empty messages; "
-            "leave such rows out: where length(payload) > 0"
+            f"a row of stream '{group.stream}' has an empty payload, and a stream of bytes has no empty "
+            "messages; leave such rows out: where length(payload) > 0"
         )
     if coalesce:
         return [Body(b"".join(payloads), len(payloads), group.closes)]

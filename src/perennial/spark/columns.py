@@ -56,7 +56,7 @@ def typed_columns(schema: StructType) -> frozenset[str]:
 
 
 def check_schema(schema: StructType) -> None:
-    """A schema chooses among the feed's columns and may add typed ones; it cannot change what the feed's are."""
+    """A schema chooses among the feed's columns and may add typed ones; it cannot change their types."""
     names = schema.fieldNames()
     for field in schema.fields:
         if names.count(field.name) > 1:

@@ -15,8 +15,8 @@ class Unreachable(PipelineError):
     def __init__(self, url: str, reason: str, waited_seconds: float = 0.0) -> None:
         waited = f" (tried for {waited_seconds:.0f} seconds)" if waited_seconds >= 1 else ""
         super().__init__(
-            f"no answer from {url}{waited}: {reason}. Check that the server is running there, that the option "
-            "'url' is right, and that this machine may connect to it"
+            f"no answer from {url}{waited}: {reason}. Check that the server is running there, that the "
+            "option 'url' is right, and that this machine may connect to it"
         )
         self.url = url
         self.reason = reason

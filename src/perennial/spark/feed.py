@@ -68,13 +68,13 @@ def check_not_lost(found: Extent, after: int, bucket: str, fail: bool) -> None:
     """Has what comes after `after` been there all along? (Raises `DataLost` if that matters.)"""
     if after > found.head:
         raise DataLost(
-            f"position {after} was read before, but the feed of '{bucket}' ends at {found.head}: the server's data "
-            "is not the one this query began with. Start the query with a new checkpoint"
+            f"position {after} was read before, but the feed of '{bucket}' ends at {found.head}: the "
+            "server's data is not the one this query began with. Start the query with a new checkpoint"
         )
     if fail and after + 1 < found.earliest:
         raise DataLost(
-            f"positions {after + 1} to {found.earliest - 1} of the feed of '{bucket}' are gone: they were trimmed "
-            "or deleted before they were read. To go on without them, set failOnDataLoss to false"
+            f"positions {after + 1} to {found.earliest - 1} of the feed of '{bucket}' are gone: they were "
+            "trimmed or deleted before they were read. To go on without them, set failOnDataLoss to false"
         )
 
 

@@ -59,7 +59,7 @@ class Backoff:
 
 
 class Server:
-    """Requests to the server of a target. Not shared between threads; made where it is used, never pickled."""
+    """Requests to the server of a target. Made where it is used, by one thread; never pickled."""
 
     def __init__(self, target: Target, patience_seconds: float | None = None) -> None:
         self.target = target
@@ -90,6 +90,9 @@ class Server:
                 return answer
             if answer.status in PASSING and backoff.wait(retry_after(answer.headers)):
                 continue
+            if method == "HEAD":
+                # Refused without words; the same question with GET is refused with them.
+                answer = self._once("GET", url, {**self._identity(), **(headers or {})}, None)
             raise refusal(self.target, answer)
 
     def close(self) -> None:

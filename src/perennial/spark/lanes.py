@@ -1,6 +1,6 @@
 """Requests in a row on one connection, sent ahead of their answers; answers come back in the same order.
 
-What the requests mean is theirs to judge. A lane keeps order, waits when told to, and survives the connection.
+What the requests mean is theirs to judge. A lane keeps order, waits when told to, outlives its connection.
 """
 
 import socket

@@ -60,7 +60,7 @@ class WriteOptions:
     batch_rows: int = 10_000
     batch_bytes: int = 1 * MIB
     buffer_bytes: int = 64 * MIB
-    connections: int = 8
+    connections: int = 32
     # Join the rows of a byte stream into one message per request.
     coalesce: bool = False
     # The rows of a stream (and producer) stand together, so a group ends where the next one begins.
@@ -104,7 +104,7 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
         batch_rows=given.count("batchRows", least=1) or 10_000,
         batch_bytes=given.size("batchBytes") or 1 * MIB,
         buffer_bytes=given.size("bufferBytes") or 64 * MIB,
-        connections=given.count("connections", least=1) or 8,
+        connections=given.count("connections", least=1) or 32,
         coalesce=given.flag("coalesce", False),
         grouped=given.flag("grouped", False),
     )
@@ -206,7 +206,9 @@ class _Given:
         return value
 
     def number(self, name: str) -> float | None:
-        value: float | None = self._parsed(name, float, "a number of seconds", lambda number: 0 <= number < 1e9)
+        value: float | None = self._parsed(
+            name, float, "a number of seconds", lambda number: 0 <= number < 1e9
+        )
         return value
 
     def size(self, name: str) -> int | None:

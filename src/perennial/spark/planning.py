@@ -5,6 +5,7 @@ A range is written as in the feed: positions p with `after` < p <= `until`.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 # Enough for a bucket whose message sizes change over time; each costs one small page.
@@ -52,14 +53,14 @@ def split_by_bytes(
     parts = min(parts, wanted.rows)
     cuts = [_position_at(segments, total * part / parts) for part in range(1, parts)]
     bounds = [wanted.after, *cuts, wanted.until]
-    return [Range(after, until) for after, until in zip(bounds, bounds[1:], strict=False) if until > after]
+    return [Range(after, until) for after, until in pairwise(bounds) if until > after]
 
 
 def fixed_split(wanted: Range, parts: int, least_rows: int = 1_000) -> list[Range]:
     """Equal ranges by rows. Depends on its arguments alone, so that a replayed batch is cut the same way."""
     count = max(1, min(parts, wanted.rows // least_rows))
     bounds = [wanted.after + wanted.rows * step // count for step in range(count + 1)]
-    return [Range(after, until) for after, until in zip(bounds, bounds[1:], strict=False) if until > after]
+    return [Range(after, until) for after, until in pairwise(bounds) if until > after]
 
 
 def end_by_rows(after: int, head: int, max_rows: int) -> int:

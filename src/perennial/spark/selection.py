@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from os.path import commonprefix
 from typing import Any, Final
 
 import pyarrow as pa
@@ -64,7 +63,7 @@ class Selection:
         """What the server can choose by; the rest is for `keep`."""
         if self.streams is not None and len(self.streams) == 1:
             return {"stream": next(iter(self.streams))}
-        prefix = self.prefix if self.streams is None else commonprefix(sorted(self.streams))
+        prefix = self.prefix if self.streams is None else _common_prefix(self.streams)
         return {"prefix": prefix} if prefix else {}
 
     def keep(self, batch: Any) -> Any:
@@ -90,6 +89,12 @@ class Selection:
 
     def _between(self, after: int, until: int) -> "Selection":
         return replace(self, after=max(self.after, after), until=min(self.until, until))
+
+
+def _common_prefix(names: frozenset[str]) -> str:
+    first, last = min(names, default=""), max(names, default="")
+    same = (index for index, (one, other) in enumerate(zip(first, last, strict=False)) if one != other)
+    return first[: next(same, min(len(first), len(last)))]
 
 
 def narrow(selection: Selection, filters: Iterable[Filter]) -> tuple[Selection, list[Filter]]:

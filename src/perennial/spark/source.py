@@ -61,18 +61,18 @@ class PerennialDataSource(DataSource):
     contentType          of new streams where no column says so; default application/octet-stream
     batchRows            at most so many rows in one request; default 10000
     batchBytes           about so many bytes in one request; default 1m
-    connections          to the server, per task; default 8
+    connections          to the server, per task; default 32
     coalesce             ``true``: rows of a byte stream are joined into one message per request
     writeId              the same id makes a repeated batch write harmless, if its rows are the same
     grouped              ``true`` promises that the rows of a stream stand together in a partition
     ==================== ===========================================================================
 
-    What was taken is recognised by (stream, producer, sequence). In a batch write the producer is the write's id
-    and the partition, in a streaming query the query's id and the partition, with the batch id as its epoch. So
-    a partition computed twice must give the same rows in the same order, as it does from files, from Kafka and
-    from this source. After a shuffle the order may differ: sort within partitions before writing. A ``producer``
-    column replaces the partition in this: rows of one stream and producer are then recognised in any later write,
-    too, provided that they stand together and come in the same order.
+    What was taken is recognised by (stream, producer, sequence). In a batch write the producer is the write's
+    id and the partition, in a streaming query the query's id and the partition, with the batch id as its
+    epoch. So a partition computed twice must give the same rows in the same order, as it does from files,
+    from Kafka and from this source. After a shuffle the order may differ: sort within partitions before
+    writing. A ``producer`` column replaces the partition in this: rows of one stream and producer are then
+    recognised in any later write, too, provided that they stand together and come in the same order.
 
     Examples
     --------

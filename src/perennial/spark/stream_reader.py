@@ -1,7 +1,7 @@
 """Streaming reads: offsets are feed positions, and a batch is the range between two of them."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (

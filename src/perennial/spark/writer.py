@@ -104,8 +104,8 @@ def check_columns(schema: StructType, overwrite: bool) -> None:
     for name in REQUIRED:
         if name not in found:
             raise BadOption(
-                f"column '{name}' is missing; a write needs 'stream' (string) and 'payload' (binary or string), "
-                f"and there are: {', '.join(found)}"
+                f"column '{name}' is missing; a write needs 'stream' (string) and 'payload' (binary or "
+                f"string), and there are: {', '.join(found)}"
             )
     for name, kind in found.items():
         allowed = (REQUIRED | OPTIONAL).get(name)

@@ -31,9 +31,13 @@ class Block:
     __slots__ = ("_appends", "_messages", "_value", "closes", "end", "payload", "start")
 
     def __init__(self, start: int, value: bytes) -> None:
+        if len(value) < _HEAD.size:
+            raise StoreCorrupt(f"the block at offset {start} has {len(value)} bytes")
         version, closes, _, appends, messages = _HEAD.unpack_from(value)
         if version != VERSION:
             raise StoreCorrupt(f"the block at offset {start} has unknown version {version}")
+        if len(value) < _HEAD.size + 20 * appends + 4 * messages:
+            raise StoreCorrupt(f"the block at offset {start} is shorter than its columns")
         # Did the last message close the stream?
         self.closes = bool(closes)
         self._value = memoryview(value)

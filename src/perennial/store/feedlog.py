@@ -5,20 +5,26 @@ streams. Small payloads are copied here, so that reading a feed is one sequentia
 `INLINE_LIMIT` bytes or more stay in their stream's block only, and the entry points at them: copying
 those would double the disk's work for bytes that a single look-up finds quickly.
 
-    head       version, flags, number of entries, of messages, of streams, size of the table
-    positions  u64 per entry: the feed position of its first message, or of the close
-    times      u64 per entry: commit time in microseconds
-    offsets    u64 per entry: where the append begins in its stream
-    streams    u32 per entry: index into the table of streams
-    counts     u32 per entry: its messages (0: a close without data)
-    kinds      u8 per entry: CLOSES, POINTER bits
-    lengths    u32 per message
-    table      per stream: id, and its name and content type as length-prefixed UTF-8
-    payload    the inlined messages' bytes
+    head          version, number of content types, of entries, messages and streams; sizes of names and types
+    positions     u64 per entry: the feed position of its first message, or of the close
+    times         u64 per entry: commit time in microseconds
+    offsets       u64 per entry: where the append begins in its stream
+    ids           u64 per stream
+    streams       u32 per entry: index into the table of streams
+    counts        u32 per entry: its messages (0: a close without data)
+    lengths       u32 per message
+    name_lengths  u16 per stream
+    type_of       u16 per stream: index into the content types
+    kinds         u8 per entry: CLOSES, POINTER bits
+    names         the streams' names, one after another
+    types         content types, joined by line feeds
+    payload       the inlined messages' bytes
+
+The table of streams is laid out by column too: a merged value has nearly as many streams as messages.
 """
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -31,16 +37,17 @@ CLOSES: Final = 1
 POINTER: Final = 2
 INLINE_LIMIT: Final = 16 * 1024
 
-_HEAD: Final = struct.Struct("<BBHIIII")
-_TABLE_ROW = struct.Struct("<QHH")
+_HEAD: Final = struct.Struct("<BBHIIIII")
 
 Numbers = npt.NDArray[Any]
 
+TableRow = tuple[int, bytes, bytes]
+"""A stream as entries refer to it: id, name, content type."""
 
-def table_row(stream_id: int, name: str, content_type: str) -> bytes:
-    """A stream as entries refer to it; the same for all its life, so callers keep it."""
-    name_bytes, type_bytes = name.encode(), content_type.encode("latin-1")
-    return _TABLE_ROW.pack(stream_id, len(name_bytes), len(type_bytes)) + name_bytes + type_bytes
+
+def table_row(stream_id: int, name: str, content_type: str) -> TableRow:
+    """The same for all of a stream's life, so callers keep it."""
+    return stream_id, name.encode(), content_type.encode("latin-1")
 
 
 class FeedBuilder:
@@ -60,7 +67,7 @@ class FeedBuilder:
 
     def __init__(self) -> None:
         self._indices: dict[int, int] = {}
-        self._table: list[bytes] = []
+        self._table: list[TableRow] = []
         self._positions: list[int] = []
         self._offsets: list[int] = []
         self._streams: list[int] = []
@@ -73,7 +80,7 @@ class FeedBuilder:
         self,
         position: int,
         stream_id: int,
-        row: bytes,
+        row: TableRow,
         offset: int,
         payload: bytes,
         ends: Sequence[int],
@@ -106,21 +113,68 @@ class FeedBuilder:
 
     def encode(self, time_us: int) -> bytes:
         entries, messages = len(self._streams), len(self._lengths)
-        table = b"".join(self._table)
-        return b"".join(
+        ids, names, types = zip(*self._table, strict=True)
+        type_indices = {content_type: index for index, content_type in enumerate(dict.fromkeys(types))}
+        return _encode(
+            entries,
+            messages,
+            len(ids),
             (
-                _HEAD.pack(VERSION, 0, 0, entries, messages, len(self._table), len(table)),
                 struct.pack(f"<{entries}Q", *self._positions),
                 struct.pack("<Q", time_us) * entries,
                 struct.pack(f"<{entries}Q", *self._offsets),
+                struct.pack(f"<{len(ids)}Q", *ids),
                 struct.pack(f"<{entries}I", *self._streams),
                 struct.pack(f"<{entries}I", *self._counts),
-                bytes(self._kinds),
                 struct.pack(f"<{messages}I", *self._lengths),
-                table,
-                *self._payloads,
-            )
+                struct.pack(f"<{len(ids)}H", *map(len, names)),
+                struct.pack(f"<{len(ids)}H", *[type_indices[content_type] for content_type in types]),
+                bytes(self._kinds),
+            ),
+            b"".join(names),
+            list(type_indices),
+            self._payloads,
         )
+
+
+def _encode(
+    entries: int,
+    messages: int,
+    streams: int,
+    columns: Sequence[bytes],
+    names: bytes,
+    types: Sequence[bytes],
+    payloads: Sequence[bytes],
+) -> bytes:
+    joined = b"\n".join(types)
+    head = _HEAD.pack(VERSION, 0, len(types), entries, messages, streams, len(names), len(joined))
+    return b"".join((head, *columns, names, joined, *payloads))
+
+
+class StreamTable:
+    """The streams of a feed value by column; `names` holds their names, one after another."""
+
+    __slots__ = ("ids", "name_lengths", "names", "type_of", "types")
+
+    def __init__(
+        self, ids: Numbers, name_lengths: Numbers, names: Numbers, type_of: Numbers, types: Sequence[bytes]
+    ) -> None:
+        self.ids = ids
+        self.name_lengths = name_lengths
+        self.names = names
+        self.type_of = type_of
+        self.types = types
+
+    def each_name(self) -> Iterator[bytes]:
+        names, end = self.names.tobytes(), 0
+        for length in self.name_lengths.tolist():
+            yield names[end : end + length]
+            end += length
+
+    def limits(self, graves: Mapping[int, int]) -> Numbers | None:
+        """Per stream, the offset before which its entries are dead; None if there is no such stream."""
+        found = [graves.get(stream_id, 0) for stream_id in self.ids.tolist()] if graves else ()
+        return np.array(found, np.int64) if any(found) else None
 
 
 class FeedBlock:
@@ -128,82 +182,139 @@ class FeedBlock:
 
     __slots__ = ("counts", "kinds", "lengths", "offsets", "payload", "positions", "streams", "table", "times")
 
+    positions: Numbers
+    times: Numbers
+    offsets: Numbers
+    streams: Numbers
+    counts: Numbers
+    lengths: Numbers
+    kinds: Numbers
+    payload: Numbers
+    table: StreamTable
+
     def __init__(self, value: bytes) -> None:
-        version, _, _, entries, messages, streams, table_size = _HEAD.unpack_from(value)
+        try:
+            self._decode(value)
+        except (struct.error, ValueError, IndexError) as error:
+            raise StoreCorrupt(f"a feed value cannot be read: {error}") from error
+
+    def _decode(self, value: bytes) -> None:
+        version, _, types, entries, messages, streams, names_size, types_size = _HEAD.unpack_from(value)
         if version != VERSION:
             raise StoreCorrupt(f"a feed entry has unknown version {version}")
         at = _HEAD.size
-        self.positions: Numbers = np.frombuffer(value, "<u8", entries, at)
-        at += 8 * entries
-        self.times: Numbers = np.frombuffer(value, "<u8", entries, at)
-        at += 8 * entries
-        self.offsets: Numbers = np.frombuffer(value, "<u8", entries, at)
-        at += 8 * entries
-        self.streams: Numbers = np.frombuffer(value, "<u4", entries, at)
-        at += 4 * entries
-        self.counts: Numbers = np.frombuffer(value, "<u4", entries, at)
-        at += 4 * entries
-        self.kinds: Numbers = np.frombuffer(value, "u1", entries, at)
-        at += entries
-        self.lengths: Numbers = np.frombuffer(value, "<u4", messages, at)
-        at += 4 * messages
-        self.table = _parse_table(value, at, streams)
-        self.payload: Numbers = np.frombuffer(value, "u1", offset=at + table_size)
+
+        def column(form: str, count: int) -> Numbers:
+            nonlocal at
+            taken = np.frombuffer(value, form, count, at)
+            at += taken.nbytes
+            return taken
+
+        self.positions = column("<u8", entries)
+        self.times = column("<u8", entries)
+        self.offsets = column("<u8", entries)
+        ids = column("<u8", streams)
+        self.streams = column("<u4", entries)
+        self.counts = column("<u4", entries)
+        self.lengths = column("<u4", messages)
+        name_lengths = column("<u2", streams)
+        type_of = column("<u2", streams)
+        self.kinds = column("u1", entries)
+        names = column("u1", names_size)
+        content_types = value[at : at + types_size].split(b"\n")
+        self.payload = np.frombuffer(value, "u1", offset=at + types_size)
+        if len(content_types) != types:
+            raise StoreCorrupt("a feed entry has another number of content types than it says")
+        self.table = StreamTable(ids, name_lengths, names, type_of, content_types)
+        # Whoever reads these columns relies on one leading to the next.
+        counted = int(self.counts.sum(dtype=np.int64))
+        if counted != messages or (entries and int(self.streams.max()) >= streams):
+            raise StoreCorrupt("the entries of a feed value do not fit its messages and streams")
+        if int(name_lengths.sum(dtype=np.int64)) != names_size or (streams and int(type_of.max()) >= types):
+            raise StoreCorrupt("the streams of a feed value do not fit its names and types")
 
 
-def _parse_table(value: bytes, at: int, streams: int) -> list[tuple[int, bytes, bytes]]:
-    """(id, name, content type) of each stream."""
-    table = []
-    for _ in range(streams):
-        stream_id, name_size, type_size = _TABLE_ROW.unpack_from(value, at)
-        at += _TABLE_ROW.size
-        table.append(
-            (stream_id, value[at : at + name_size], value[at + name_size : at + name_size + type_size])
-        )
-        at += name_size + type_size
-    return table
+def join(blocks: Sequence[FeedBlock]) -> FeedBlock:
+    """Consecutive feed values as one. A stream that occurs in several of them occurs as often in the table."""
+    if len(blocks) == 1:
+        return blocks[0]
+    joined = FeedBlock.__new__(FeedBlock)
+    for name in ("positions", "times", "offsets", "counts", "lengths", "kinds", "payload"):
+        setattr(joined, name, np.concatenate([getattr(block, name) for block in blocks]))
+    tables = [block.table for block in blocks]
+    sizes = [len(table.ids) for table in tables]
+    shifts = np.repeat(np.cumsum([0, *sizes[:-1]]), [len(block.streams) for block in blocks])
+    joined.streams = (np.concatenate([block.streams for block in blocks]) + shifts).astype(np.uint32)
+    types = list(dict.fromkeys(content_type for table in tables for content_type in table.types))
+    renumbered = [
+        np.array([types.index(content_type) for content_type in table.types], np.uint16)[table.type_of]
+        for table in tables
+    ]
+    joined.table = StreamTable(
+        np.concatenate([table.ids for table in tables]),
+        np.concatenate([table.name_lengths for table in tables]),
+        np.concatenate([table.names for table in tables]),
+        np.concatenate(renumbered),
+        types,
+    )
+    return joined
 
 
 def merge(blocks: Sequence[FeedBlock], graves: Mapping[int, int]) -> bytes | None:
-    """Consecutive feed values as one, without what lies before graves; None if nothing is left."""
-    alive = [without_dead(block, graves) for block in blocks]
-    table: dict[int, bytes] = {}
-    indices: dict[int, int] = {}
-    streams = []
-    for block in alive:
-        renumbered = np.zeros(len(block.table), np.uint32)
-        for index in np.unique(block.streams).tolist():
-            stream_id, name, content_type = block.table[index]
-            renumbered[index] = indices.setdefault(stream_id, len(indices))
-            table[stream_id] = _TABLE_ROW.pack(stream_id, len(name), len(content_type)) + name + content_type
-        streams.append(renumbered[block.streams])
-    entries = sum(len(block.positions) for block in alive)
-    if not entries:
+    """Consecutive feed values as one to be stored, without what lies before graves; None if nothing is left."""
+    joined = join([without_dead(block, graves) for block in blocks])
+    if not len(joined.positions):
         return None
-
-    def column(name: str) -> bytes:
-        return b"".join([getattr(block, name).tobytes() for block in alive])
-
-    lengths = column("lengths")
-    rows = b"".join(table.values())
-    return b"".join(
-        (
-            _HEAD.pack(VERSION, 0, 0, entries, len(lengths) // 4, len(table), len(rows)),
-            *(column(name) for name in ("positions", "times", "offsets")),
-            *(numbers.tobytes() for numbers in streams),
-            *(column(name) for name in ("counts", "kinds")),
-            lengths,
-            rows,
-            column("payload"),
-        )
+    table, streams = _used(joined.table, joined.streams)
+    columns = (
+        joined.positions,
+        joined.times,
+        joined.offsets,
+        table.ids,
+        streams.astype("<u4"),
+        joined.counts,
+        joined.lengths,
+        table.name_lengths,
+        table.type_of,
+        joined.kinds,
     )
+    return _encode(
+        len(joined.positions),
+        len(joined.lengths),
+        len(table.ids),
+        [column.tobytes() for column in columns],
+        table.names.tobytes(),
+        table.types,
+        [joined.payload.tobytes()],
+    )
+
+
+def _used(table: StreamTable, references: Numbers) -> tuple[StreamTable, Numbers]:
+    """The table with the streams that are referred to, each once, and the references into it."""
+    _, first, streams = np.unique(table.ids[references], return_index=True, return_inverse=True)
+    chosen = references[first]
+    lengths = table.name_lengths.astype(np.int64)
+    starts = np.cumsum(lengths) - lengths
+    names = _gather(table.names, starts[chosen], lengths[chosen])
+    used = StreamTable(
+        table.ids[chosen], table.name_lengths[chosen], names, table.type_of[chosen], table.types
+    )
+    return used, streams
+
+
+def _gather(data: Numbers, starts: Numbers, lengths: Numbers) -> Numbers:
+    """The stretches of `data` that begin at `starts`, one after another."""
+    ends = np.cumsum(lengths)
+    indices: Numbers = np.repeat(starts - (ends - lengths), lengths) + np.arange(ends[-1])
+    return data[indices]
 
 
 def without_dead(block: FeedBlock, graves: Mapping[int, int]) -> FeedBlock:
     """The same value without the messages that lie before their stream's grave."""
-    if not any(stream_id in graves for stream_id, _, _ in block.table):
+    limits_by_stream = block.table.limits(graves)
+    if limits_by_stream is None:
         return block
-    limits = np.array([graves.get(stream_id, 0) for stream_id, _, _ in block.table], np.int64)[block.streams]
+    limits = limits_by_stream[block.streams]
     offsets, sizes = block.offsets.astype(np.int64), entry_sizes(block)
     entry_of_row = np.repeat(np.arange(len(offsets)), block.counts)
     starts = np.cumsum(block.lengths, dtype=np.int64) - block.lengths

@@ -5,6 +5,7 @@ the death of the process), `sync` makes everything written so far survive the de
 """
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
@@ -21,7 +22,8 @@ class StreamRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class BucketRow(msgspec.Struct, frozen=True, array_like=True):
-    """`streams` counts what listings show; `hidden` the deleted streams that forks keep alive.
+    """`streams` counts what listings show; `hidden` the deleted streams that forks keep alive; `bytes` the
+    data and snapshots that are kept.
 
     `position` is the next feed position. A deleted bucket leaves its row behind, so that positions never
     repeat should the bucket be created again.
@@ -32,6 +34,7 @@ class BucketRow(msgspec.Struct, frozen=True, array_like=True):
     hidden: int = 0
     position: int = 1
     deleted: bool = False
+    bytes: int = 0
 
 
 class Batch(Protocol):
@@ -128,5 +131,14 @@ class Store(Protocol):
 
         `held` tells ids that someone is still reading; their turn comes later.
         """
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes by what they are: `<family>` on disk for each kind of row, `wal`, `memory`, `cache`."""
+
+    def prepare_checkpoint(self) -> bool:
+        """Make the next `checkpoint` quick; True while it is worth asking again in a moment."""
+
+    def checkpoint(self, target: Path) -> None:
+        """A copy of everything written so far in a new directory, to be opened as a store or carried away."""
 
     def close(self) -> None: ...

@@ -21,6 +21,8 @@ import struct
 from functools import lru_cache
 from typing import Final
 
+from perennial.store.errors import StoreCorrupt
+
 COLUMN_FAMILIES: Final = (
     "streams",
     "blocks",
@@ -54,6 +56,8 @@ block_key = _PAIR.pack
 
 
 def parse_number(key: bytes) -> int:
+    if len(key) < _NUMBER.size:
+        raise StoreCorrupt(f"{key!r} is too short to be a number")
     number: int = _NUMBER.unpack_from(key)[0]
     return number
 

@@ -13,6 +13,7 @@ the end of a log for a record that was never finished.
 import os
 import re
 import struct
+from contextlib import suppress
 from pathlib import Path
 
 from perennial.store.errors import StoreCorrupt
@@ -95,6 +96,14 @@ class WriteAheadLog:
             self._file, self._current = file, number
         self._lengths = lengths
         self._mark(last_change)
+
+    def size(self) -> int:
+        """Bytes in all log files that RocksDB still keeps."""
+        total = 0
+        for number in self._numbers():
+            with suppress(FileNotFoundError):  # removed just now
+                total += self._path(number).stat().st_size
+        return total
 
     def close(self) -> None:
         for fd in (self._file, self._directory_fd, self._mark_fd):
