@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -35,6 +35,7 @@ class ServerProcess:
         self.url = ""
         self.port = 0  # 0 until the first start
         self.log: list[str] = []  # standard output and error, line by line, over all restarts
+        self._grown = threading.Condition()  # told of every line
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
 
@@ -103,14 +104,21 @@ class ServerProcess:
     def output(self) -> str:
         return "".join(self.log)
 
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        """Until the server's output makes the condition true."""
+        with self._grown:
+            assert self._grown.wait_for(condition, STOP_SECONDS), f"waited in vain\n{self.output}"
+
     # Internals
 
     def _read(self, process: subprocess.Popen[str], settled: threading.Event) -> None:
         assert process.stdout is not None, "opened as a pipe by start"
         for line in process.stdout:
-            self.log.append(line)
+            with self._grown:
+                self.log.append(line)
+                self._grown.notify_all()
             if not settled.is_set() and (found := self.ready_line.search(line)):
-                self.url, self.port = found[1], int(found[2])
+                self.url, self.port = found[1], int(found[2] or 0)
                 settled.set()
         settled.set()  # it ended; if that was before it listened, `url` is still empty
 

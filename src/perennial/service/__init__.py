@@ -17,5 +17,6 @@ Module map:
 - `housekeeping` runs the background work in small steps between requests
 - `clock`        what time it is
 - `quotas`       how much a bucket may keep
+- `checking`     is a store whole? With `checking_feed`
 - `measures`     counts and histograms of commits
 """

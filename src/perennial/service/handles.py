@@ -42,6 +42,7 @@ class StreamHandle:
         "name",
         "producers",
         "sealed_until",
+        "sealing",
         "shared",
         "stored_lease_ms",
         "unsealed",
@@ -73,6 +74,8 @@ class StreamHandle:
         # How far small records have been sealed into blocks (None: not asked yet), and how many follow.
         self.sealed_until: int | None = None
         self.unsealed = 0
+        # Waiting for the sealer or in its hands: a second handle of the same stream must not come in between.
+        self.sealing = False
         # Encoded chunks that readers at the same place share; emptied when the visible tail moves.
         self.shared: dict[object, object] = {}
         # The disk never confirmed a change that the store would show: only this handle knows better.
@@ -91,7 +94,7 @@ class StreamHandle:
 
     @property
     def evictable(self) -> bool:
-        return not (self.pending or self.watchers or self.unsure)
+        return not (self.pending or self.watchers or self.sealing or self.unsure)
 
 
 class Handles:

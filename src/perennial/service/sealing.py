@@ -34,6 +34,7 @@ class Sealer:
             handle.sealed_until = max(self._store.sealed_until(state.id), state.base)
         if handle.unsealed >= BLOCK_RECORDS or state.tail - handle.sealed_until >= BLOCK_BYTES:
             self._waiting[handle] = None
+            handle.sealing = True
 
     def step(self) -> bool:
         """A millisecond of work; False when there was nothing to do."""
@@ -42,14 +43,16 @@ class Sealer:
                 return False
             self._run = self._begin(next(iter(self._waiting)))
         elif self._run.gather():
-            self._finish(self._run)
-            self._run = None
+            run, self._run = self._run, None
+            run.handle.sealing = False
+            self._finish(run)
         return True
 
     def _begin(self, handle: StreamHandle) -> "_Run | None":
         del self._waiting[handle]
         state = handle.visible
         if state is None or handle.sealed_until is None or state.tail <= handle.sealed_until:
+            handle.sealing = False
             return None
         blocks = self._store.blocks(state.id, handle.sealed_until, state.tail)
         return _Run(handle, state.id, blocks)

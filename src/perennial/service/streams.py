@@ -217,8 +217,9 @@ class StreamService:
             reply(rejected, None)
             return
         handle = self.find(bucket, name)
-        assert handle is not None and handle.accepted is not None, "judge_snapshot refuses a missing stream"
+        assert handle is not None, "judge_snapshot refuses a missing stream"
         before = handle.accepted
+        assert before is not None, "and one that is gone"
         published = SnapshotPublished(Snapshot(offset, content_type, upload.size, upload.blob, before.id))
         growth = kept_bytes(apply(before, published)) - kept_bytes(before)
         rejected = self._beyond_quota(bucket, growth)
