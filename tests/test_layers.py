@@ -19,6 +19,7 @@ MAY_IMPORT = {
     "http": {"proxy", "service", "store", "protocol", "settings"},
     "client": {"protocol"},
     "spark": {"client"},
+    "cli": {"listening", "runtime", "http", "service", "store", "client", "settings", "spark", "protocol"},
 }
 
 # Clocks, chance and the outside world reach the protocol as arguments.

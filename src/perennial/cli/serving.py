@@ -63,6 +63,7 @@ async def _serve(settings: "Settings", again: "Callable[[], Settings]") -> None:
     from perennial.listening import Listener
     from perennial.runtime import open_application
 
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # nothing to reload yet, and no reason to end
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

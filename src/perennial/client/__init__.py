@@ -18,8 +18,10 @@ Module map:
 - `errors`         everything that can go wrong
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from perennial.client.client import Bootstrap, Client, Feed, OpenSnapshot
-from perennial.client.client_async import AsyncBootstrap, AsyncClient, AsyncFeed, AsyncOpenSnapshot
 from perennial.client.errors import (
     Disconnected,
     PerennialClientError,
@@ -32,7 +34,10 @@ from perennial.client.errors import (
 )
 from perennial.client.messages import BucketInfo, FeedRange, Message, Snapshot, StreamInfo
 from perennial.client.proxy import ProxyClient, ProxyResponse, ProxySession
-from perennial.client.proxy_async import AsyncProxyClient, AsyncProxyResponse, AsyncProxySession
+
+if TYPE_CHECKING:
+    from perennial.client.client_async import AsyncBootstrap, AsyncClient, AsyncFeed, AsyncOpenSnapshot
+    from perennial.client.proxy_async import AsyncProxyClient, AsyncProxyResponse, AsyncProxySession
 
 __all__ = [
     "AsyncBootstrap",
@@ -63,3 +68,11 @@ __all__ = [
     "UpstreamFailed",
     "UrlExpired",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # With the first use: their HTTP library takes longer to load than most commands take to run.
+    if name in __all__:
+        module = "proxy_async" if name.startswith("AsyncProxy") else "client_async"
+        return getattr(import_module(f"perennial.client.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

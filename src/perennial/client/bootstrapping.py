@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from perennial.client.errors import Disconnected
 from perennial.client.messages import Message, Snapshot
 from perennial.client.multipart import Part, PartReader
-from perennial.client.requests import BEGINNING, checked
+from perennial.client.requests import checked
+from perennial.protocol.offsets import BEGINNING
 
 
 class BootstrapReader:

@@ -140,9 +140,7 @@ class Client:
         A `Refused` with status 410 means that a snapshot has overtaken the offset: bootstrap again.
         """
         tail = Tail(self._requests, bucket, stream, offset, self._patience)
-        status, headers, body = self._ask(self._requests.head(bucket, stream))
-        checked(status, headers, body)
-        tail.knows(headers["content-type"])
+        tail.look(*self._ask(self._requests.head(bucket, stream)))
         while not tail.closed:
             try:
                 with self._wire.send(tail.next_call()) as answer:

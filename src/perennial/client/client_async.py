@@ -120,9 +120,7 @@ class AsyncClient:
 
     async def tail(self, bucket: str, stream: str, offset: str) -> AsyncIterator[Message]:
         tail = Tail(self._requests, bucket, stream, offset, self._patience)
-        status, headers, body = await self._ask(self._requests.head(bucket, stream))
-        checked(status, headers, body)
-        tail.knows(headers["content-type"])
+        tail.look(*await self._ask(self._requests.head(bucket, stream)))
         while not tail.closed:
             try:
                 async with self._wire.send(tail.next_call()) as answer:

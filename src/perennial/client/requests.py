@@ -10,7 +10,6 @@ from perennial.client.errors import refusal
 from perennial.client.messages import BucketInfo, FeedRange, StreamInfo
 
 DEFAULT_URL: Final = "http://127.0.0.1:4437"
-BEGINNING: Final = "-1"
 
 
 class Requests:

@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from perennial.client.calls import Call
-from perennial.client.errors import PerennialClientError
+from perennial.client.errors import Disconnected, PerennialClientError
 from perennial.client.messages import Message
 from perennial.client.patience import Patience
 from perennial.client.reading import RETRIED
 from perennial.client.requests import Requests, checked
 from perennial.protocol.media import is_json
 from perennial.protocol.messages import split_json
+from perennial.protocol.offsets import BEGINNING, NOW
 from perennial.protocol.rejections import Malformed
 
 SSE: Final = "sse"
@@ -100,13 +101,16 @@ class Tail:
         self.closed = "stream-closed" in headers and "stream-up-to-date" in headers
         return messages
 
-    def knows(self, content_type: str) -> None:
-        """The stream's content type, which event streams do not tell."""
-        self._content_type = content_type
+    def look(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        """At the answer to HEAD, for the content type, which event streams do not tell."""
+        checked(status, headers, body)
+        if "content-type" not in headers:
+            raise Disconnected("the connection broke in the middle of an answer")
+        self._content_type = headers["content-type"]
 
     def pause(self, now: float) -> float:
         """The connection broke, or the server asked for time: how long to wait."""
-        return self._patience.lost(now, None if self.offset in ("-1", "now") else int(self.offset))
+        return self._patience.lost(now, int(self.offset) if self.offset.isdigit() else None)
 
     def ended(self) -> None:
         """An event stream came to its end; that is how they are renewed."""
@@ -136,10 +140,11 @@ class Tail:
         if not pieces:
             self.offset = next_offset
             return []
-        position = None if self.offset in ("-1", "now") else int(self.offset)
         size = sum(map(len, pieces))
-        if position is None:
+        if self.offset == NOW:
             position = int(next_offset) - size
+        else:
+            position = 0 if self.offset == BEGINNING else int(self.offset)
         if self.mode == SSE and position + size != int(next_offset):
             # Line ends of a text do not survive an event stream; a long-poll gives every byte as it was.
             self.mode = LONG_POLL

@@ -84,7 +84,11 @@ class Wire:
             # As UTF-8, like everyone else today; http.client's own choice knows western letters only.
             headers = {name: value.encode() for name, value in call.headers.items()}
             connection.request(call.method, target, body, headers)
-            return Answer(self, origin, connection, connection.getresponse())
+            raw = connection.getresponse()
+            if raw.length is None and not raw.chunked:
+                # A head that breaks off looks like one that ends; but ours always say how long the body is.
+                raise http.client.IncompleteRead(b"")
+            return Answer(self, origin, connection, raw)
         except (OSError, http.client.HTTPException) as error:
             connection.close()
             raise ConnectionLost(f"no answer from {parts.netloc} ({type(error).__name__})") from error

@@ -29,6 +29,4 @@ def register(spark: "SparkSession") -> None:
     """Make `spark.read.format("perennial")` and its three siblings known to a session."""
     from perennial.spark.source import PerennialDataSource
 
-    # Off by default in Spark 4.3, and a source that offers push-down is refused without it.
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(PerennialDataSource)

@@ -6,6 +6,8 @@ What the requests mean is theirs to judge. A lane keeps order, waits when told t
 import socket
 import ssl
 from collections import deque
+from dataclasses import dataclass, field
+from itertools import count
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
@@ -37,21 +39,32 @@ class Exchange(Protocol):
         ...
 
 
+@dataclass(order=True, slots=True)
+class _Turn:
+    """An exchange and its place in the order of the lane, which it keeps when it has to be repeated."""
+
+    number: int
+    exchange: Exchange = field(compare=False)
+    size: int = field(default=0, compare=False)
+
+
 class Lane:
     def __init__(self, target: Target) -> None:
         self._target = target
         self._socket: socket.socket | None = None
-        self._sent: deque[tuple[Exchange, int]] = deque()
+        self._numbers = count()
+        self._sent: deque[_Turn] = deque()
         self._sent_bytes = 0
-        self._again: list[Exchange] = []
+        self._again: list[_Turn] = []
+        self._refused: Answer | None = None  # the server asked for a pause
         self._answers = _Answers()
         self._backoff = Backoff(target.retry_seconds)
 
     def send(self, exchange: Exchange) -> None:
         """Returns when the request is on its way; earlier ones may have been answered meanwhile."""
-        while self._again or len(self._sent) >= MOST_AHEAD or self._sent_bytes >= MOST_AHEAD_BYTES:
+        while self._again or self._is_full:
             self._advance()
-        self._transmit(exchange)
+        self._transmit(_Turn(next(self._numbers), exchange))
 
     def finish(self) -> None:
         """Returns when every request has been answered."""
@@ -65,24 +78,30 @@ class Lane:
 
     # Steps
 
+    @property
+    def _is_full(self) -> bool:
+        return len(self._sent) >= MOST_AHEAD or self._sent_bytes >= MOST_AHEAD_BYTES
+
     def _advance(self) -> None:
         """Take in one answer or, when none is due, send again what has to be."""
         if self._sent:
             self._receive()
             return
-        again, self._again = self._again, []
-        for position, exchange in enumerate(again):
-            self._transmit(exchange)
-            if self._again:  # the connection broke: what was not sent yet comes behind what was
-                self._again += again[position + 1 :]
-                return
-            while len(self._sent) >= MOST_AHEAD:
-                self._receive()
+        if self._refused is not None:
+            if not self._backoff.wait(retry_after(self._refused.headers)):
+                raise refusal(self._target, self._refused)
+            self._refused = None
+        waiting = deque(sorted(self._again))
+        self._again = []
+        while waiting and not self._again and not self._is_full:
+            self._transmit(waiting.popleft())
+        self._again += waiting
 
-    def _transmit(self, exchange: Exchange) -> None:
-        data = exchange.encode(self._target)
-        self._sent.append((exchange, len(data)))
-        self._sent_bytes += len(data)
+    def _transmit(self, turn: _Turn) -> None:
+        data = turn.exchange.encode(self._target)
+        turn.size = len(data)
+        self._sent.append(turn)
+        self._sent_bytes += turn.size
         try:
             if self._socket is None:
                 self._socket = _connect(self._target)
@@ -98,23 +117,23 @@ class Lane:
         except (OSError, httptools.HttpParserError) as error:
             self._lost(error)
             return
-        exchange, size = self._sent.popleft()
-        self._sent_bytes -= size
+        turn = self._sent.popleft()
+        self._sent_bytes -= turn.size
         if answer.status in PASSING:
-            self._again.append(exchange)
-            if not self._sent and not self._backoff.wait(retry_after(answer.headers)):
-                raise refusal(self._target, answer)
+            self._again.append(turn)
+            self._refused = answer
             return
-        behind = any(waiting.key == exchange.key for waiting in self._again)
-        if exchange.settle(answer, behind):
+        key = turn.exchange.key
+        behind = any(other.exchange.key == key and other < turn for other in self._again)
+        if turn.exchange.settle(answer, behind):
             self._backoff.reset()
         else:
-            self._again.append(exchange)
+            self._again.append(turn)
 
     def _lost(self, error: Exception) -> None:
         """Whether the unanswered requests arrived is not known. They can be repeated, so they are."""
         self.close()
-        self._again += [exchange for exchange, _ in self._sent]
+        self._again += self._sent
         self._sent.clear()
         self._sent_bytes = 0
         if not self._backoff.wait():

@@ -49,6 +49,7 @@ class ReadOptions:
     split_bytes: int = 32 * MIB
     page_bytes: int = 8 * MIB
     fail_on_data_loss: bool = True
+    push_filters: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
         split_bytes=given.size("splitBytes") or 32 * MIB,
         page_bytes=min(given.size("pageBytes") or 8 * MIB, LARGEST_PAGE),
         fail_on_data_loss=given.flag("failOnDataLoss", True),
+        push_filters=given.flag("pushFilters", False),
     )
     if read.streams and read.prefix:
         raise BadOption("choose streams by name (option 'streams') or by 'prefix', not both")
@@ -115,7 +117,7 @@ READ_OPTIONS: Final = frozenset(
     {
         *("stream", "streams", "prefix", "columns", "value", "jsonSchema", "startingPosition"),
         *("endingPosition", "maxRowsPerTrigger", "maxBytesPerTrigger", "splitBytes", "pageBytes"),
-        "failOnDataLoss",
+        *("failOnDataLoss", "pushFilters"),
     }
 )
 WRITE_OPTIONS: Final = frozenset(

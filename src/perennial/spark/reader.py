@@ -48,9 +48,7 @@ class RangeReader:
 
 
 class FeedReader(RangeReader, DataSourceReader):
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        self.selection, left = narrow(self.selection, filters)
-        return left
+    """Offers no push-down, on purpose: see `NarrowedReader`."""
 
     def partitions(self) -> list[InputPartition]:
         with Server(self.options.target, patience_seconds=0) as server:
@@ -65,6 +63,18 @@ class FeedReader(RangeReader, DataSourceReader):
         at_least = min(TASKS_PER_CORE * (os.cpu_count() or 1), int(total // LEAST_TASK_BYTES))
         ranges = split_by_bytes(wanted, samples, self.options.split_bytes, at_least)
         return [FeedPartition(part.after, part.until) for part in ranges]
+
+
+class NarrowedReader(FeedReader):
+    """Takes over conditions on streams and positions; only where the user asked for it.
+
+    Spark 4.3 keeps the planned reader with the relation. Every later query over the same data frame or view
+    that has no condition of its own gets this reader again, narrowed as it is, and silently lacks rows.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        self.selection, left = narrow(self.selection, filters)
+        return left
 
 
 def initial_selection(options: ReadOptions) -> Selection:

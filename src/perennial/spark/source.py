@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from perennial.spark.columns import full_schema
 from perennial.spark.feed import first_contact
 from perennial.spark.options import parse_read_options, parse_write_options
-from perennial.spark.reader import FeedReader
+from perennial.spark.reader import FeedReader, NarrowedReader
 from perennial.spark.stream_reader import FeedStreamReader
 from perennial.spark.writer import AppendStreamWriter, AppendWriter
 
@@ -39,8 +39,7 @@ class PerennialDataSource(DataSource):
     closed boolean, payload binary, bucket string``.
 
     ==================== ===========================================================================
-    streams, prefix      only these streams (comma-separated), or those whose names begin so;
-                         conditions on ``stream`` and ``position`` in a query are pushed down as well
+    streams, prefix      only these streams (comma-separated), or those whose names begin so
     columns              only these columns are handed to Spark; ``.schema(...)`` does the same
     value                ``true`` adds ``value``, the payload as a string
     jsonSchema           ``id bigint, name string`` adds typed columns parsed from JSON payloads
@@ -51,7 +50,12 @@ class PerennialDataSource(DataSource):
     splitBytes           about so many bytes in a task of a batch read; default 32m
     pageBytes            about so many bytes in one request; default 8m
     failOnDataLoss       ``false``: go on when positions were trimmed before they were read
+    pushFilters          ``true``: conditions on ``stream`` and ``position`` are answered by the server. Use
+                         such a data frame for one query only: Spark 4.3 would apply its conditions to later
+                         ones, too. Needs spark.sql.python.filterPushdown.enabled
     ==================== ===========================================================================
+
+    A data frame reads the feed as it stood when it was first used; ``load()`` again to see what came since.
 
     Writing takes the columns ``stream`` and ``payload`` (binary or string), and optionally ``content_type``,
     ``closed`` (true closes the stream with this row) and ``producer`` (see below). Missing streams are
@@ -93,7 +97,8 @@ class PerennialDataSource(DataSource):
         return full_schema(options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return FeedReader(parse_read_options(self._given()), schema)
+        options = parse_read_options(self._given())
+        return (NarrowedReader if options.push_filters else FeedReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return FeedStreamReader(parse_read_options(self._given()), schema)

@@ -7,6 +7,7 @@ Module map:
 - `keys`       how keys are laid out, so that what is read together lies together
 - `blocks`     the form of stored payloads: one append, or many sealed into one block
 - `feedlog`    the form of a commit in its bucket's log
-- `rocks`      the embedded engine: RocksDB
+- `rocks`      the embedded engine: RocksDB, which `tuning` sets up
+- `archives`   a copy of the store on its way out
 - `wal`        making written commits durable: fdatasync of the write-ahead log
 """

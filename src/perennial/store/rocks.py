@@ -1,7 +1,6 @@
 """The embedded engine: RocksDB through `rocksdict`, one column family per kind of row.
 
-Writes go to RocksDB without its own sync; `wal` makes them durable. The memory RocksDB may use is fixed
-here, in one place: one block cache and one bound on unwritten memtables for all column families.
+Writes go to RocksDB without its own sync; `wal` makes them durable.
 """
 
 import re
@@ -14,12 +13,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 from rocksdict import (
     AccessType,
-    BlockBasedOptions,
     Cache,
     Checkpoint,
-    DBCompressionType,
-    DBRecoveryMode,
-    Options,
     Rdict,
     RdictIter,
     ReadOptions,
@@ -33,24 +28,18 @@ from perennial.store.blocks import Block
 from perennial.store.errors import StoreCorrupt, StoreError, StoreFull, StoreLocked
 from perennial.store.interface import Batch, BucketRow, StreamRow
 from perennial.store.keys import Garbage
+from perennial.store.tuning import BLOCK_CACHE_BYTES, database_options, family_options
 from perennial.store.wal import WriteAheadLog
 
 FORMAT: Final = b"1"
 
-MIB: Final = 1 << 20
-BLOCK_CACHE_BYTES: Final = 96 * MIB
-WRITE_BUFFERS_BYTES: Final = 96 * MIB
-WAL_BYTES: Final = 256 * MIB
-# The two families that carry payload take most of the writes; the others hold small rows.
-WRITE_BUFFER_BYTES: Final = {"blocks": 32 * MIB, "feed": 32 * MIB, "streams": 16 * MIB}
-SMALL_WRITE_BUFFER_BYTES: Final = 4 * MIB
 # Below this, deleting key by key beats leaving a range tombstone that every later scan must step over.
 POINT_DELETES: Final = 256
 
 # Under this name in the data directory, checkpoints wait to be fetched.
 CHECKPOINT_PREFIX: Final = "checkpoint-"
 # What may still be in memory when a checkpoint is taken, which is when the event loop waits for it.
-CHECKPOINT_BYTES: Final = 8 * MIB
+CHECKPOINT_BYTES: Final = 8 << 20
 
 T = TypeVar("T")
 
@@ -184,8 +173,8 @@ class RocksStore:
         try:
             self._db = Rdict(
                 str(directory / "rocks"),
-                _database_options(cache, wal_directory),
-                column_families={name: _family_options(name, cache) for name in keys.COLUMN_FAMILIES},
+                database_options(cache, wal_directory),
+                column_families={name: family_options(name, cache) for name in keys.COLUMN_FAMILIES},
                 access_type=AccessType.read_only(False) if read_only else AccessType.read_write(),
             )
         except Exception as error:
@@ -480,40 +469,6 @@ def _check_manifest(rocks: Path) -> None:
             f"{manifest} is damaged: it has lost the tables {', '.join(missing)}, which {notes[-1].name} "
             "still knows. Nothing was changed; restore a backup"
         )
-
-
-def _database_options(cache: Cache, wal_directory: Path) -> Options:
-    options = _family_options("default", cache)
-    options.create_if_missing(True)
-    options.create_missing_column_families(True)
-    options.set_wal_dir(str(wal_directory))
-    # A log may end in the middle of a record that was never acknowledged; damage anywhere else is an error.
-    options.set_wal_recovery_mode(DBRecoveryMode.tolerate_corrupted_tail_records())
-    options.set_max_total_wal_size(WAL_BYTES)
-    options.set_db_write_buffer_size(WRITE_BUFFERS_BYTES)
-    options.set_max_background_jobs(2)
-    options.set_max_open_files(512)
-    options.set_keep_log_file_num(4)
-    options.set_max_log_file_size(4 * MIB)
-    options.set_stats_dump_period_sec(0)
-    return options
-
-
-def _family_options(name: str, cache: Cache) -> Options:
-    options = Options(raw_mode=True)
-    options.set_write_buffer_size(WRITE_BUFFER_BYTES.get(name, SMALL_WRITE_BUFFER_BYTES))
-    options.set_compression_type(DBCompressionType.lz4())
-    if name == "feed":
-        options.set_bottommost_compression_type(DBCompressionType.zstd())
-    table = BlockBasedOptions()
-    table.set_block_cache(cache)
-    table.set_block_size(16 * 1024)
-    table.set_cache_index_and_filter_blocks(True)
-    table.set_pin_l0_filter_and_index_blocks_in_cache(True)
-    if name in ("streams", "producers"):
-        table.set_bloom_filter(10, False)
-    options.set_block_based_table_factory(table)
-    return options
 
 
 def _opening_failed(directory: Path, error: Exception) -> StoreError:

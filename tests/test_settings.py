@@ -1,0 +1,65 @@
+"""Where settings come from, what is refused, and that their table tells the truth."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from perennial.http.access.tokens import hash_token
+from perennial.settings import Settings, SettingsError, load_settings
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_the_table_of_settings_is_up_to_date() -> None:
+    script = [sys.executable, str(ROOT / "scripts" / "settings-table"), "--check"]
+    assert subprocess.run(script, check=False).returncode == 0, "run scripts/settings-table"
+
+
+def test_the_table_names_every_setting() -> None:
+    page = (ROOT / "docs" / "settings.md").read_text()
+    missing = [name for name in Settings.__struct_fields__ if f"| `{name}` |" not in page]
+    assert not missing
+
+
+def test_a_flag_wins_over_a_variable_over_the_file_over_the_default(tmp_path: Path) -> None:
+    config = tmp_path / "perennial.toml"
+    config.write_text('host = "file"\nport = 1\nmax_chunk = 7\n')
+    settings = load_settings({"host": "flag"}, {"PERENNIAL_HOST": "env", "PERENNIAL_PORT": "2"}, config)
+    assert (settings.host, settings.port, settings.max_chunk, settings.max_body) == ("flag", 2, 7, 64 << 20)
+
+
+def test_lists_are_separated_by_commas_in_variables() -> None:
+    settings = load_settings({}, {"PERENNIAL_TRUSTED_PROXIES": " 10.0.0.0/8, unix,"})
+    assert settings.trusted_proxies == ("10.0.0.0/8", "unix")
+
+
+@pytest.mark.parametrize(
+    ("config", "complaint"),
+    [
+        ("nonsense = 1", "nobody reads: nonsense"),
+        ("port = 70000", "port"),
+        ("max_body = 0", "max_body"),
+        ("rate_bytes = -1", "rate_bytes"),
+        ('tls_cert = "cert.pem"', "tls_cert and tls_key come together"),
+        ('[[tokens]]\nname = "a"\nhash = "plain"\nscopes = ["read"]', "hash"),
+        (f'[[tokens]]\nname = "a"\nhash = "{hash_token("x")}"\nscopes = ["everything"]', "scopes"),
+        (f'[[tokens]]\nname = "a"\nhash = "{hash_token("x")}"\nscopes = []', "scopes"),
+        (f'[[tokens]]\nname = "a"\nhash = "{hash_token("x")}"\nscopes = ["read"]\nbucket = "b"', "bucket"),
+        (f'[[tokens]]\nname = "a"\nhash = "{hash_token("x")}"\nscopes = ["read"]\n' * 2, "the same name"),
+        ("[quotas.agents]\nstreams = -1", "quotas"),
+        ("port = ", "not valid TOML"),
+    ],
+)
+def test_a_bad_setting_is_named(tmp_path: Path, config: str, complaint: str) -> None:
+    path = tmp_path / "perennial.toml"
+    path.write_text(config)
+    with pytest.raises(SettingsError, match=complaint):
+        load_settings({}, {}, path)
+
+
+def test_secrets_are_not_shown() -> None:
+    shown = repr(Settings(auth_tokens=("s3cr3t",), jwt_secret="s3cr3t" * 6, proxy_secret=("s3cr3t",)))
+    assert "s3cr3t" not in shown
+    assert "port=4437" in shown
