@@ -35,7 +35,7 @@ fmt: ## Format, and fix what can be fixed
 	$(BIN)/ruff format
 
 types: ## Check types
-	@scripts/setup dev
+	@scripts/setup types
 	$(BIN)/mypy
 
 conformance: ## Run the public conformance suite, test by test

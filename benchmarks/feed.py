@@ -74,7 +74,9 @@ class Result:
 
 
 def main(
-    quick: Annotated[bool, typer.Option("--quick", help="A twentieth of the data, to see that all runs.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A twentieth of the data, to see that all runs.")
+    ] = False,
     data: Annotated[Path, typer.Option(help="Where the server keeps its files: a disk.")] = BUILD / "data",
     keep: Annotated[
         Path | None, typer.Option(help="Build here once, and measure again without building.")
@@ -84,10 +86,16 @@ def main(
     """Measure the bucket feed and the listing."""
     size = QUICK if quick else FULL
     with _built(size, data, keep) as root, running([PERENNIAL], root) as (server,):
-        results = [*_measure_whole(server, size), _measure_catch_up(server, size), _measure_listing(server, size)]
+        results = [
+            *_measure_whole(server, size),
+            _measure_catch_up(server, size),
+            _measure_listing(server, size),
+        ]
     table = Table("What", "Measured", "Goal", "Met", title="The bucket feed")
     for result in results:
-        table.add_row(result.title, result.value, result.goal, {True: "yes", False: "NO", None: ""}[result.met])
+        table.add_row(
+            result.title, result.value, result.goal, {True: "yes", False: "NO", None: ""}[result.met]
+        )
     console.print(table)
     sys.exit(1 if strict and any(result.met is False for result in results) else 0)
 
@@ -202,7 +210,7 @@ def _measure_catch_up(server: Server, size: Size) -> Result:
 
     few, many = _alternate(size.rounds, lambda: seconds("few-streams"), lambda: seconds("many-streams"))
     ratio = many / few
-    title = f"catching up {size.new_messages:,} messages, {size.many_streams:,} streams against {size.few_streams}"
+    title = f"catching up {size.new_messages:,}, {size.many_streams:,} streams against {size.few_streams}"
     value = f"{1e3 * many:.1f} ms / {1e3 * few:.1f} ms = {ratio:.2f}"
     return Result(title, value, "less than 1.3", ratio < 1.3)
 
@@ -234,9 +242,7 @@ def _measure_listing(server: Server, size: Size) -> Result:
     return Result(title, value, "less than 1.3", ratio < 1.3)
 
 
-def _alternate(
-    rounds: int, first: Callable[[], float], second: Callable[[], float]
-) -> tuple[float, float]:
+def _alternate(rounds: int, first: Callable[[], float], second: Callable[[], float]) -> tuple[float, float]:
     """Medians of two measurements taken in turn, after one of each that does not count."""
     pairs = [(first(), second()) for _ in range(rounds + 1)][1:]
     return median(pair[0] for pair in pairs), median(pair[1] for pair in pairs)

@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
@@ -35,22 +36,31 @@ JSON = "application/json"
 Row = tuple[str, str, str, "bool | None"]
 
 
+class Scenario(StrEnum):
+    reads = "reads"
+    writes = "writes"
+    batches = "batches"
+
+
 def main(
     rows: Annotated[int, typer.Option(help="Messages to read.")] = 2_000_000,
     quick: Annotated[
         bool, typer.Option("--quick", help="A tenth of everything, to see that all runs.")
     ] = False,
     rounds: Annotated[int, typer.Option(help="Measurements; the median counts.")] = 3,
+    only: Annotated[Scenario | None, typer.Option(help="Measure this alone.")] = None,
     to: Annotated[Path | None, typer.Option(help="Also write the figures to this file, as JSON.")] = None,
 ) -> None:
     rows, many, rounds = (rows // 10, 10_000, 1) if quick else (rows, 100_000, rounds)
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder, serving(Path(folder)) as url:
         spark = session()
-        results = [
-            *measure_reads(spark, url, Path(folder), rows, rounds),
-            measure_streaming_write(spark, url, Path(folder), rounds, quick),
-            *measure_micro_batches(spark, url, Path(folder), many, rounds),
-        ]
+        results: list[Row] = []
+        if only in (None, Scenario.reads):
+            results += measure_reads(spark, url, Path(folder), rows, rounds)
+        if only in (None, Scenario.writes):
+            results.append(measure_streaming_write(spark, url, Path(folder), rounds, quick))
+        if only in (None, Scenario.batches):
+            results += measure_micro_batches(spark, url, Path(folder), many, rounds)
         spark.stop()
     table = Table("measured", "figure", "goal", "met")
     for name, figure, goal, met in results:
@@ -75,6 +85,8 @@ def measure_reads(spark: SparkSession, url: str, folder: Path, rows: int, rounds
     # A tenth of the streams is enough for a source that is ten times slower.
     paged = spark.read.format("paged").options(url=url, bucket=target.bucket, streams=STREAMS // 10).load()
     seconds: dict[str, list[float]] = {"feed": [], "parquet": [], "paged": []}
+    # Starts the workers, and proves that each rival reads what its figure is about.
+    assert (table.count(), files.count(), paged.count()) == (rows, rows, rows // 10)
     for _ in range(rounds):
         seconds["feed"].append(timed(lambda: exhaust(table)))
         seconds["parquet"].append(timed(lambda: exhaust(files)))
@@ -204,6 +216,7 @@ def serving(folder: Path) -> Iterator[str]:
             yield found[1]
         finally:
             server.terminate()
+            server.communicate()
 
 
 if __name__ == "__main__":

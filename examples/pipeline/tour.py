@@ -91,6 +91,7 @@ def serving(data: Path) -> Iterator[str]:
             )
         finally:
             server.terminate()
+            server.communicate()
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, settings
 # Shared machines stall for a moment now and then; that says nothing about the code.
 _PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 
-settings.register_profile("quick", max_examples=150, stateful_step_count=40, **_PATIENT)  # type: ignore[arg-type]
-settings.register_profile("thorough", max_examples=3000, stateful_step_count=80, **_PATIENT)  # type: ignore[arg-type]
+settings.register_profile("quick", max_examples=100, stateful_step_count=30, **_PATIENT)  # type: ignore[arg-type]
+settings.register_profile("thorough", max_examples=1000, stateful_step_count=60, **_PATIENT)  # type: ignore[arg-type]
 
 
 def load() -> None:

@@ -37,10 +37,10 @@ def play(directory: Path, scenario: Scenario) -> None:
 def rows(service: StreamService) -> list[tuple[int, bytes]]:
     """(position, payload) of everything a reader of the feed sees."""
     found = []
-    for batch in service.feed.read(BUCKET, 0, END_OF_TIME, StreamFilter()):
+    for batch in service.feed.page(BUCKET, 0, END_OF_TIME, StreamFilter(), 1 << 30):
         at = 0
         for index, length in enumerate(batch.lengths.tolist()):
-            if batch.keep[index]:
+            if batch.keep is None or batch.keep[index]:
                 found.append((int(batch.positions[index]), bytes(batch.payload[at : at + length])))
             at += length
     return found

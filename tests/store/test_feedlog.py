@@ -62,7 +62,7 @@ def read(block: FeedBlock) -> list[Row]:
         elif rows.is_data[index]:
             shown = bytes(block.payload[at : at + length])
             at += length
-        stream = block.table[rows.streams[index]][0]
+        stream = int(block.table.ids[rows.streams[index]])
         position, offset = int(rows.positions[index]), int(rows.offsets[index])
         found.append((position, stream, offset, shown, bool(rows.closed[index])))
     assert at == len(block.payload)

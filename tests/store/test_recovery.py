@@ -191,7 +191,7 @@ def test_a_missing_current_file_does_not_make_a_new_store(store: RocksStore, tmp
         RocksStore(damaged)
 
 
-@pytest.mark.parametrize("how", ["missing", "empty", "first byte", "middle", "last byte", "half"])
+@pytest.mark.parametrize("how", ["missing", "empty", "first byte", "middle", "last byte", "half", "most"])
 def test_a_damaged_manifest_is_an_error_that_names_it(store: RocksStore, tmp_path: Path, how: str) -> None:
     append_records(store, range(12))
     store.sync()
@@ -200,8 +200,8 @@ def test_a_damaged_manifest_is_an_error_that_names_it(store: RocksStore, tmp_pat
     size = manifest.stat().st_size
     if how == "missing":
         manifest.unlink()
-    elif how in ("empty", "half"):
-        truncate(manifest, 0 if how == "empty" else size // 2)
+    elif how in ("empty", "half", "most"):
+        truncate(manifest, {"empty": 0, "half": size // 2, "most": size - 10}[how])
     else:
         flip(manifest, {"first byte": 0, "middle": size // 2, "last byte": size - 1}[how])
     with pytest.raises(StoreCorrupt, match="MANIFEST"):

@@ -1,11 +1,11 @@
 """Buckets, snapshots, bootstrap and feeds for asyncio: `client`, with the same names and the same behaviour.
 
-    async with AsyncClient("http://127.0.0.1:4437") as client:
-        await client.create_bucket("agents")
-        async with client.bootstrap("agents", "user-1") as boot:
-            state = fold(await boot.snapshot(), [message async for message in boot.messages()])
-            async for message in boot.tail():
-                …
+async with AsyncClient("http://127.0.0.1:4437") as client:
+    await client.create_bucket("agents")
+    async with client.bootstrap("agents", "user-1") as boot:
+        state = fold(await boot.snapshot(), [message async for message in boot.messages()])
+        async for message in boot.tail():
+            …
 """
 
 import asyncio

@@ -44,7 +44,9 @@ class AsyncWire:
     @asynccontextmanager
     async def send(self, call: Call) -> AsyncIterator[AsyncAnswer]:
         if self._session is None:
-            connector = aiohttp.TCPConnector(limit=0, ssl=self._context if self._context is not None else True)
+            connector = aiohttp.TCPConnector(
+                limit=0, ssl=self._context if self._context is not None else True
+            )
             self._session = aiohttp.ClientSession(
                 connector=connector, timeout=self._timeout, auto_decompress=False
             )

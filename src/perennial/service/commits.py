@@ -317,7 +317,7 @@ class Committer:
     def _note(self, error: Exception, unsure: bool) -> None:
         self.measures.failed()
         # Said once: a full disk fails every commit, and the log may be on it.
-        if self.obstacle is None or unsure:
+        if self.obstacle is None or type(error) is not type(self.obstacle):
             log.error("writing failed: %s", error)
         self.obstacle = error
         if not unsure and self._probe is None:

@@ -53,9 +53,7 @@ KNOWN_PRODUCERS: Final = 1024
 class StreamService:
     """All streams of one store. Lives on one event loop and is used from its thread only."""
 
-    def __init__(
-        self, store: Store, clock: Clock = system_clock, deadlines: Deadlines | None = None
-    ) -> None:
+    def __init__(self, store: Store, clock: Clock = system_clock, deadlines: Deadlines | None = None) -> None:
         self.store = store
         self._clock = clock
         self.deadlines = deadlines or OneClock(clock)
@@ -334,7 +332,7 @@ class StreamService:
             handle.feed_row = None
             handle.producers.clear()
             handle.sealed_until, handle.unsealed = after.base, 0
-            handle.deadline_ms = handle.lease_ms = deadline_ms(after, record.at_ms)
+            handle.deadline_ms = handle.lease_ms = deadline_ms(after, self.deadlines.idle_ms())
             if after.ttl_seconds is not None:
                 self._restart_window(handle, after)
 

@@ -235,7 +235,8 @@ class FeedBlock:
 
 
 def join(blocks: Sequence[FeedBlock]) -> FeedBlock:
-    """Consecutive feed values as one. A stream that occurs in several of them occurs as often in the table."""
+    """Consecutive feed values as one. A stream that occurs in several of them occurs as often in the
+    table."""
     if len(blocks) == 1:
         return blocks[0]
     joined = FeedBlock.__new__(FeedBlock)
@@ -261,7 +262,8 @@ def join(blocks: Sequence[FeedBlock]) -> FeedBlock:
 
 
 def merge(blocks: Sequence[FeedBlock], graves: Mapping[int, int]) -> bytes | None:
-    """Consecutive feed values as one to be stored, without what lies before graves; None if nothing is left."""
+    """Consecutive feed values as one to be stored, without what lies before graves; None if nothing is
+    left."""
     joined = join([without_dead(block, graves) for block in blocks])
     if not len(joined.positions):
         return None

@@ -1,0 +1,17 @@
+from pathlib import Path
+
+import pytest
+
+from tests.cli.run import Command
+from tests.harness.server import ServerProcess
+
+
+@pytest.fixture
+def perennial(shared_server: ServerProcess, tmp_path: Path) -> Command:
+    return Command(shared_server.url, tmp_path)
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A stream that no other test has."""
+    return f"cli-{request.node.name[:80]}".replace("[", "-").replace("]", "")

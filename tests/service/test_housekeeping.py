@@ -1,0 +1,73 @@
+"""The background work as a whole: it does what its parts do, and does not die of a failure."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from perennial.service import commits, housekeeping, sealing
+from perennial.service.housekeeping import Housekeeper
+from perennial.store.errors import StoreFull
+from tests.service.world import PATIENCE_SECONDS, World
+
+
+@pytest.fixture
+def at_work(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """A world with a housekeeper that hardly pauses."""
+    monkeypatch.setattr(housekeeping, "IDLE_SECONDS", 0.001)
+    monkeypatch.setattr(commits, "PROBE_SECONDS", 0.001)
+    housekeeper = Housekeeper(world.service)
+
+    async def start() -> None:
+        housekeeper.start()
+
+    world.loop.run_until_complete(start())
+    yield world
+    world.store.obey_no_more()
+    world.loop.run_until_complete(housekeeper.stop())
+
+
+def run_until(world: World, condition: Callable[[], bool]) -> None:
+    async def wait() -> None:
+        ends = time.monotonic() + PATIENCE_SECONDS
+        while not condition():
+            assert time.monotonic() < ends
+            await asyncio.sleep(0.001)
+
+    world.loop.run_until_complete(wait())
+
+
+def test_expired_streams_go_and_their_data_with_them(at_work: World) -> None:
+    created = at_work.create(body=b"data", ttl_seconds=5)
+    assert created.state is not None
+    stream_id = created.state.id
+    at_work.wait(4)
+    at_work.turn()
+    assert at_work.bucket.streams == 1
+    at_work.wait(1)
+    run_until(at_work, lambda: at_work.bucket.streams == 0 and at_work.stored_blocks(stream_id) == 0)
+
+
+def test_small_records_are_sealed(at_work: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sealing, "BLOCK_RECORDS", 10)
+    created = at_work.create()
+    assert created.state is not None
+    stream_id = created.state.id
+    for number in range(10):
+        at_work.append(body=b"%d" % number)
+    run_until(at_work, lambda: at_work.stored_blocks(stream_id) == 1)
+    assert at_work.read() == b"0123456789"
+
+
+def test_work_goes_on_when_the_disk_has_room_again(at_work: World) -> None:
+    created = at_work.create(body=b"data", ttl_seconds=5)
+    assert created.state is not None
+    stream_id = created.state.id
+    at_work.wait(6)
+    at_work.store.fail_writes = StoreFull("no space left")
+    run_until(at_work, lambda: at_work.store.refused > 2)
+    assert at_work.stored_blocks(stream_id) == 1
+    at_work.store.fail_writes = None
+    run_until(at_work, lambda: at_work.stored_blocks(stream_id) == 0)
+    assert at_work.bucket.streams == 0
