@@ -138,16 +138,17 @@ def test_a_tail_that_falls_behind_a_snapshot_says_so(client: Any, bucket: Bucket
 def test_lost_connections_lose_and_repeat_nothing(
     kind: str, bucket: Bucket, extensions_host: ServerProcess, content_type: str
 ) -> None:
-    bodies = [b'"message %03d"' % number for number in range(60)]
+    bodies: list[bytes] = []
     bucket.create("s", b"", content_type)
-
-    def write() -> None:
-        for body in bodies:
-            bucket.append("s", body, content_type)
-        bucket.close("s")
-
     with cutting_proxy(extensions_host.port) as cutter, new_client(kind, cutter.url) as client:
-        cutter.cuts = [10_000, 700, 0, 1200, 3, 900, 901]  # the first is for HEAD
+        cutter.cuts = [2500, 700, 1800, 3]  # the first connection answers HEAD, too
+
+        def write() -> None:
+            while cutter.broken < 3 and len(bodies) < 5000:
+                bodies.append(b'"message %04d"' % len(bodies))
+                bucket.append("s", bodies[-1], content_type)
+            bucket.close("s")
+
         writer = threading.Thread(target=write)
         writer.start()
         received = [message.data for message in client.tail(bucket.id, "s", ZERO)]

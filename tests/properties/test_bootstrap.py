@@ -330,4 +330,5 @@ def _eager_sealing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 profiles.load()
 TestBootstraps = Bootstraps.TestCase
-TestBootstraps.settings = settings(max_examples=12, stateful_step_count=30, deadline=None)
+# Each example opens a store, and another one for every crash.
+TestBootstraps.settings = settings(max_examples=settings().max_examples // 12)

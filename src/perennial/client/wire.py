@@ -58,7 +58,8 @@ class Answer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._raw.isclosed() and not self._raw.will_close:
+        # An answer that broke off counts as closed, too.
+        if error is None and self._raw.isclosed() and not self._raw.will_close:
             self._wire.keep(self._origin, self._connection)
         else:
             self._connection.close()
