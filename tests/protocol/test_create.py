@@ -14,6 +14,7 @@ from perennial.protocol.rejections import (
     ContentTypeConflict,
     Malformed,
     NameTaken,
+    OffsetTrimmed,
     SourceGone,
     SourceMissing,
 )
@@ -23,6 +24,8 @@ from perennial.protocol.state import (
     Created,
     ForkOrigin,
     ForkTaken,
+    Snapshot,
+    SnapshotPublished,
     SoftDeleted,
     StreamState,
 )
@@ -203,6 +206,12 @@ def test_a_fork_of_json_begins_between_messages() -> None:
 
 def test_a_fork_beyond_the_tail_is_malformed() -> None:
     assert isinstance(decide_on(stream(appended(b"abc")), fork(offset=4), None), Malformed)
+
+
+def test_a_fork_below_what_is_retained_is_told_where_that_begins() -> None:
+    """Also when the bytes there are gone, so that nothing can be looked up."""
+    trimmed = stream(appended(b"abcdef"), SnapshotPublished(Snapshot(4, BYTES, size=1, blob=9, owner=1)))
+    assert decide_on(trimmed, fork(offset=3), None) == OffsetTrimmed(4)
 
 
 def test_a_fork_needs_a_source_that_is_there() -> None:

@@ -75,7 +75,7 @@ def decide_create(existing: StreamState | None, command: Create, new_id: int, no
 def decide_fork(
     source: StreamState | None, anchor: Anchor | None, command: Create, new_id: int, now_ms: int
 ) -> CreateOutcome:
-    """For a fork onto a free name. `anchor` is None when the offset lies outside the source."""
+    """For a fork onto a free name. `anchor` is None when the offset lies outside what the source retains."""
     fork = command.fork
     assert fork is not None, "callers come here with a fork request"
     if source is None:
@@ -85,10 +85,10 @@ def decide_fork(
     if command.content_type and media_type(command.content_type) != media_type(source.content_type):
         return ContentTypeConflict(source.content_type)
     offset = source.tail if fork.offset is None else fork.offset
-    if offset > source.tail or anchor is None:
-        return Malformed("Stream-Fork-Offset lies beyond the source's tail")
     if offset < source.earliest:
         return OffsetTrimmed(source.earliest)
+    if offset > source.tail or anchor is None:
+        return Malformed("Stream-Fork-Offset lies beyond the source's tail")
     end = _fork_end(source, offset, fork.sub_offset, anchor)
     if isinstance(end, Malformed):
         return end

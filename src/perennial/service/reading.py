@@ -35,8 +35,8 @@ def read_chunk(store: Store, state: StreamState, start: int, limit: int) -> Chun
 
 
 def anchor_at(store: Store, state: StreamState, position: int) -> Anchor | None:
-    """What stands at `position`, for a fork there; None when the stream does not reach it."""
-    if position > state.tail:
+    """What stands at `position`, for a fork or a snapshot there; None outside what the stream retains."""
+    if not state.earliest <= position <= state.tail:
         return None
     if position == state.tail:
         return Anchor(aligned=True, following=())
