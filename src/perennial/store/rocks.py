@@ -26,9 +26,10 @@ from perennial.protocol.state import ProducerState
 from perennial.store import keys
 from perennial.store.blocks import Block
 from perennial.store.errors import StoreCorrupt, StoreError, StoreFull, StoreLocked
+from perennial.store.hot_blocks import HotBlocks
 from perennial.store.interface import Batch, BucketRow, StreamRow
 from perennial.store.keys import Garbage
-from perennial.store.tuning import BLOCK_CACHE_BYTES, database_options, family_options
+from perennial.store.tuning import BLOCK_CACHE_BYTES, HOT_BLOCKS_BYTES, database_options, family_options
 from perennial.store.wal import WriteAheadLog
 
 FORMAT: Final = b"1"
@@ -170,6 +171,7 @@ class RocksStore:
         self._wal.verify()
         _check_manifest(directory / "rocks")
         cache = Cache(BLOCK_CACHE_BYTES)
+        self._hot_blocks = HotBlocks(HOT_BLOCKS_BYTES)
         try:
             self._db = Rdict(
                 str(directory / "rocks"),
@@ -238,8 +240,11 @@ class RocksStore:
         if not iterator.valid() or keys.parse_block_key(iterator.key())[0] != stream_id:
             iterator.seek(first)
         while iterator.valid():
-            _, offset = keys.parse_block_key(iterator.key())
-            block = Block(offset, iterator.value())
+            key = iterator.key()
+            block = self._hot_blocks.get(key)
+            if block is None:
+                block = Block(keys.parse_block_key(key)[1], iterator.value())
+                self._hot_blocks.keep(key, block)
             if block.end > start:
                 yield block
             iterator.next()
