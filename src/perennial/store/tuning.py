@@ -7,8 +7,8 @@ from typing import Final
 from rocksdict import BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, Options
 
 MIB: Final = 1 << 20
-BLOCK_CACHE_BYTES: Final = 64 * MIB
-HOT_BLOCKS_BYTES: Final = 48 * MIB
+BLOCK_CACHE_BYTES: Final = 96 * MIB
+HOT_BLOCKS_BYTES: Final = 64 * MIB
 WRITE_BUFFERS_BYTES: Final = 96 * MIB
 WAL_BYTES: Final = 256 * MIB
 # The two families that carry payload take most of the writes; the others hold small rows.
