@@ -34,6 +34,8 @@ async def open_application(settings: Settings) -> AsyncIterator[Application]:
     try:
         proxy = Proxy(service, settings)
         proxy.recover()
+        # Whoever reads first shall find the ends that the last run left out.
+        await service.committer.settle()
         application = Application(service, settings, proxy)
         try:
             yield application

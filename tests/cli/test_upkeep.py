@@ -9,7 +9,8 @@ import pytest
 
 from perennial.cli.exits import Code
 from perennial.store import keys
-from perennial.store.rocks import RocksBatch, RocksStore
+from perennial.store.rocks import RocksStore
+from perennial.store.rocks_batch import RocksBatch
 from tests.cli.run import Command
 from tests.harness.server import ServerProcess
 from tests.harness.wire import Wire

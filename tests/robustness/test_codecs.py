@@ -5,6 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ from perennial.store.blocks import Block, encode_append
 from perennial.store.errors import StoreCorrupt, StoreError
 from perennial.store.feedlog import FeedBlock, FeedBuilder
 from perennial.store.interface import StreamRow
-from perennial.store.rocks import RocksStore, _bucket_row, _encode, _producer_state, _stream_row
+from perennial.store.rocks import RocksStore, _bucket_row, _producer_state, _stream_row
 
 
 def _feed_value() -> bytes:
@@ -30,7 +31,7 @@ def _feed_value() -> bytes:
 
 BLOCK = encode_append(7, 8, b"hello world", [5, 11])
 FEED = _feed_value()
-ROW = _encode(StreamRow(StreamState(1, "text/plain", 2, 3, ttl_seconds=4, tail=5), 6))
+ROW = msgspec.msgpack.encode(StreamRow(StreamState(1, "text/plain", 2, 3, ttl_seconds=4, tail=5), 6))
 
 
 @st.composite
@@ -78,7 +79,7 @@ def test_damaged_stream_rows(value: bytes) -> None:
     _try(_stream_row, value)
 
 
-@given(damaged(_encode(ProducerState(1, 2))))
+@given(damaged(msgspec.msgpack.encode(ProducerState(1, 2))))
 def test_damaged_producers(value: bytes) -> None:
     _try(_producer_state, value)
 

@@ -9,6 +9,7 @@ Module map:
 - `feedlog`    the form of a commit in its bucket's log
 - `rocks`      the embedded engine: RocksDB, which `tuning` sets up
 - `archives`   a copy of the store on its way out
+- `rocks_batch` changes that RocksDB makes together
 - `hot_blocks` large blocks that were read lately
 - `wal`        making written commits durable: fdatasync of the write-ahead log
 """

@@ -48,6 +48,9 @@ class Garbage:
     TRIM: Final = b"t"  # a stream's blocks before the offset in the value
 
 
+# The largest number a key can hold.
+LAST: Final = (1 << 64) - 1
+
 _NUMBER = struct.Struct(">Q")
 _PAIR = struct.Struct(">QQ")
 

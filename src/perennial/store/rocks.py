@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 from rocksdict import (
@@ -18,7 +18,6 @@ from rocksdict import (
     Rdict,
     RdictIter,
     ReadOptions,
-    WriteBatch,
     WriteOptions,
 )
 
@@ -28,7 +27,8 @@ from perennial.store.blocks import Block
 from perennial.store.errors import StoreCorrupt, StoreError, StoreFull, StoreLocked
 from perennial.store.hot_blocks import HotBlocks
 from perennial.store.interface import Batch, BucketRow, StreamRow
-from perennial.store.keys import Garbage
+from perennial.store.keys import LAST, Garbage
+from perennial.store.rocks_batch import RocksBatch
 from perennial.store.tuning import BLOCK_CACHE_BYTES, HOT_BLOCKS_BYTES, database_options, family_options
 from perennial.store.wal import WriteAheadLog
 
@@ -43,8 +43,6 @@ CHECKPOINT_PREFIX: Final = "checkpoint-"
 CHECKPOINT_BYTES: Final = 8 << 20
 
 T = TypeVar("T")
-
-_encode = msgspec.msgpack.Encoder().encode
 
 
 def _decoder(row: type[T]) -> Callable[[bytes], T]:
@@ -63,100 +61,7 @@ _stream_row = _decoder(StreamRow)
 _producer_state = _decoder(ProducerState)
 _bucket_row = _decoder(BucketRow)
 
-_LAST: Final = (1 << 64) - 1
 _FAMILY_NOTE = re.compile(r'^\[CFOptions "(.*)"\]$', re.MULTILINE)
-
-
-class RocksBatch:
-    """A write batch in the making; see `interface.Batch`."""
-
-    __slots__ = ("_families", "raw")
-
-    def __init__(self, families: dict[str, Any]) -> None:
-        self._families = families
-        self.raw = WriteBatch(raw_mode=True)
-
-    def put_stream(self, key: bytes, row: StreamRow) -> None:
-        self.raw.put(key, _encode(row), self._families["streams"])
-
-    def remove_stream(self, key: bytes) -> None:
-        self.raw.delete(key, self._families["streams"])
-
-    def put_block(self, stream_id: int, offset: int, value: bytes) -> None:
-        self.raw.put(keys.block_key(stream_id, offset), value, self._families["blocks"])
-
-    def put_producer(self, stream_id: int, producer_id: str, state: ProducerState) -> None:
-        self.raw.put(keys.producer_key(stream_id, producer_id), _encode(state), self._families["producers"])
-
-    def put_feed(self, bucket: str, position: int, value: bytes) -> None:
-        self.raw.put(keys.feed_key(bucket, position), value, self._families["feed"])
-
-    def put_deadline(self, deadline_ms: int, key: bytes) -> None:
-        self.raw.put(keys.expiry_key(deadline_ms, key), b"", self._families["expiry"])
-
-    def remove_deadline(self, deadline_ms: int, key: bytes) -> None:
-        self.raw.delete(keys.expiry_key(deadline_ms, key), self._families["expiry"])
-
-    def put_bucket(self, bucket: str, row: BucketRow) -> None:
-        self.raw.put(bucket.encode(), _encode(row), self._families["buckets"])
-
-    def clear_feed(self, bucket: str) -> None:
-        self.raw.delete_range(keys.feed_key(bucket, 0), keys.feed_key(bucket, _LAST), self._families["feed"])
-        self.raw.delete_range(
-            keys.grave_key(bucket, 0), keys.grave_key(bucket, _LAST), self._families["graves"]
-        )
-
-    def put_next_id(self, number: int) -> None:
-        self.raw.put(b"next_id", keys.number_key(number), self._families["meta"])
-
-    def put_proxy(self, key: bytes, value: bytes) -> None:
-        self.raw.put(key, value, self._families["proxy"])
-
-    def remove_proxy(self, key: bytes) -> None:
-        self.raw.delete(key, self._families["proxy"])
-
-    def discard(self, stream_id: int) -> None:
-        self.raw.put(Garbage.STREAM + keys.number_key(stream_id), b"", self._families["garbage"])
-
-    def discard_blob(self, blob: int) -> None:
-        self.raw.put(Garbage.BLOB + keys.number_key(blob), b"", self._families["garbage"])
-
-    def discard_before(self, stream_id: int, offset: int) -> None:
-        key = Garbage.TRIM + keys.number_key(stream_id)
-        self.raw.put(key, keys.number_key(offset), self._families["garbage"])
-
-    def put_grave(self, bucket: str, stream_id: int, offset: int) -> None:
-        self.raw.put(keys.grave_key(bucket, stream_id), keys.number_key(offset), self._families["graves"])
-
-    def remove_grave(self, bucket: str, stream_id: int) -> None:
-        self.raw.delete(keys.grave_key(bucket, stream_id), self._families["graves"])
-
-    def replace_feed(self, bucket: str, first: int, last: int, value: bytes | None) -> None:
-        family = self._families["feed"]
-        self.raw.delete_range(keys.feed_key(bucket, first), keys.feed_key(bucket, last + 1), family)
-        if value is not None:
-            self.put_feed(bucket, first, value)
-
-    def mark_feed_sealed(self, bucket: str, position: int) -> None:
-        self.raw.put(b"feed_sealed:" + bucket.encode(), keys.number_key(position), self._families["meta"])
-
-    def begin_blob(self, blob: int) -> None:
-        self.raw.put(keys.number_key(blob), b"", self._families["uploads"])
-
-    def put_piece(self, blob: int, index: int, data: bytes) -> None:
-        self.raw.put(keys.block_key(blob, index), data, self._families["blobs"])
-
-    def keep_blob(self, blob: int) -> None:
-        self.raw.delete(keys.number_key(blob), self._families["uploads"])
-
-    def put_sealed(self, stream_id: int, start: int, end: int, value: bytes) -> None:
-        family = self._families["blocks"]
-        self.raw.delete_range(keys.block_key(stream_id, start), keys.block_key(stream_id, end), family)
-        self.raw.put(keys.block_key(stream_id, start), value, family)
-        self.mark_sealed(stream_id, end)
-
-    def mark_sealed(self, stream_id: int, end: int) -> None:
-        self.raw.put(keys.number_key(stream_id), keys.number_key(end), self._families["sealed"])
 
 
 class RocksStore:
@@ -271,7 +176,7 @@ class RocksStore:
 
     def feed(self, bucket: str, position: int) -> Iterator[tuple[int, bytes]]:
         options = ReadOptions()
-        options.set_iterate_upper_bound(keys.feed_key(bucket, _LAST))
+        options.set_iterate_upper_bound(keys.feed_key(bucket, LAST))
         # A bulk read would push out what live readers come back to. (The stub has forgotten the argument.)
         options.fill_cache(False)  # type: ignore[call-arg]
         iterator = self._tables["feed"].iter(options)
