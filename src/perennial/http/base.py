@@ -326,7 +326,7 @@ class StreamSurface:
         state, deadline = handle.accepted, handle.deadline_ms
         if state is None or deadline is None:
             return cache_control(None, self._private)
-        remaining = (deadline - self._service.now_for(state)) // 1000
+        remaining = (deadline - self._service.lifetimes.now_for(state)) // 1000
         return cache_control(remaining, self._private)
 
 

@@ -5,6 +5,8 @@ Module map:
 - `handles`      a stream as the service holds it, and the bounded set of those in memory
 - `commits`      group commit: many streams' records become durable together
 - `streams`      the operations: create, append, delete, look up, touch
+- `changes`      one accepted record and all that follows from it
+- `lifetimes`    idle windows and deadlines, and the leases the store keeps of them
 - `reading`      byte ranges and messages out of the store, across forks
 - `buckets`      the namespaces streams live in, and their counts
 - `uploads`      snapshots on their way in

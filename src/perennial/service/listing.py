@@ -38,7 +38,7 @@ def list_streams(service: StreamService, bucket: str, prefix: str, after: str, l
         deadline_ms = row.deadline_ms if handle is None else handle.deadline_ms
         if state is None or state.soft_deleted:
             continue
-        if deadline_ms is not None and deadline_ms <= service.now_for(state):
+        if deadline_ms is not None and deadline_ms <= service.lifetimes.now_for(state):
             continue
         if len(found) == limit:
             has_more = True

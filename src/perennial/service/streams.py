@@ -6,44 +6,40 @@ never speaks of something that a crash could still take back, and that includes 
 
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Final
 
 import msgspec
 
 from perennial.protocol.append import Append, decide_append
 from perennial.protocol.create import Create, decide_create, decide_fork
-from perennial.protocol.expiry import deadline_ms, slack_ms
 from perennial.protocol.names import PROXY_BUCKET
 from perennial.protocol.rejections import BucketMissing, OffsetTrimmed, Rejected, StreamMissing
-from perennial.protocol.removal import after_release, decide_delete, expire
+from perennial.protocol.removal import decide_delete
 from perennial.protocol.snapshots import NOT_A_BOUNDARY, judge_offset
 from perennial.protocol.state import (
     Appended,
     Closed,
-    Created,
-    ForkReleased,
     ForkTaken,
     ProducerState,
-    Record,
     Removed,
     Snapshot,
     SnapshotPublished,
     SoftDeleted,
     StreamState,
     apply,
-    blobs_of,
 )
 from perennial.service.buckets import Buckets
+from perennial.service.changes import Changes
 from perennial.service.clock import Clock, Deadlines, OneClock, system_clock
-from perennial.service.commits import Commit, Committer, Entry, NotStored, Reply
+from perennial.service.commits import Committer, Entry, NotStored, Reply
 from perennial.service.feed import Feed
 from perennial.service.graves import Graves
 from perennial.service.handles import Handles, StreamHandle, Watcher
+from perennial.service.lifetimes import Lifetimes
 from perennial.service.quotas import Quotas, kept_bytes
 from perennial.service.reading import Chunk, anchor_at, read_chunk
 from perennial.service.uploads import Upload
-from perennial.store.interface import Batch, Store
+from perennial.store.interface import Store
 from perennial.store.keys import stream_key
 
 # Producers a handle remembers before it asks the store again.
@@ -64,6 +60,8 @@ class StreamService:
         self.committer = Committer(
             store, self.buckets, clock, self._became_visible, self.feed.grew, self._forget_changes
         )
+        self.lifetimes = Lifetimes(self.deadlines, self.committer)
+        self._changes = Changes(self.handles, self.buckets, self.graves, self.committer, self.lifetimes)
         # Ids of streams and blobs that someone is reading piece by piece; not to be cleaned up meanwhile.
         self.held: Counter[int] = Counter()
         # Told of every stream whose data grew; sealing hooks in here.
@@ -76,10 +74,6 @@ class StreamService:
     def now_ms(self) -> int:
         return self._clock() // 1000
 
-    def now_for(self, state: StreamState) -> int:
-        """The time that this stream's deadline is compared with, in milliseconds."""
-        return self.deadlines.wall_ms() if state.ttl_seconds is None else self.deadlines.idle_ms()
-
     # Looking up
 
     def find(self, bucket: str, name: str) -> StreamHandle | None:
@@ -87,7 +81,8 @@ class StreamService:
         handle = self.handles.find(stream_key(bucket, name))
         if handle is None or handle.accepted is None:
             return None
-        if handle.deadline_ms is not None and self._has_expired(handle, handle.deadline_ms):
+        if handle.deadline_ms is not None and self.lifetimes.is_over(handle):
+            self._changes.expire(handle)
             # With forks it is only soft-deleted, and answers differently from one that never was.
             return None if handle.gone else handle
         return handle
@@ -100,8 +95,8 @@ class StreamService:
     def touch(self, handle: StreamHandle) -> None:
         """An access that restarts an idle window."""
         state = handle.accepted
-        if state is not None and state.ttl_seconds is not None:
-            self._restart_window(handle, state)
+        if state is not None:
+            self.lifetimes.restart(handle, state)
 
     def watch(self, handle: StreamHandle, watcher: Watcher) -> None:
         handle.watchers.add(watcher)
@@ -165,7 +160,7 @@ class StreamService:
                 handle.producers[claim.id] = producer
                 commit.producers[(state.id, claim.id)] = producer
             if after.ttl_seconds is not None:
-                self._restart_window(handle, after)
+                self.lifetimes.restart(handle, after)
             commit.replies.append((reply, outcome, after))
         else:
             if not isinstance(outcome, Rejected):
@@ -193,9 +188,9 @@ class StreamService:
                 return
             handle = self.handles.find_or_make(stream_key(bucket, name))
             if source is not None:
-                self._change(source, ForkTaken())
+                self._changes.accept(source, ForkTaken())
             for record in outcome:
-                self._change(handle, record)
+                self._changes.accept(handle, record)
             self.committer.answer(handle, reply, outcome, handle.accepted)
         elif existing is not None:
             self.committer.answer(existing, reply, outcome, existing.accepted)
@@ -231,7 +226,7 @@ class StreamService:
             upload.abandon()
             reply(NotStored(), None)
             return
-        self._change(handle, published)
+        self._changes.accept(handle, published)
         self.committer.answer(handle, reply, published, handle.accepted)
 
     def judge_snapshot(self, bucket: str, name: str, offset: int) -> Rejected | None:
@@ -268,7 +263,7 @@ class StreamService:
             return
         outcome = decide_delete(handle.accepted)
         if isinstance(outcome, Removed | SoftDeleted):
-            self._remove(handle, outcome)
+            self._changes.remove(handle, outcome)
         self.committer.answer(handle, reply, outcome, None)
 
     def expire_if_due(self, key: bytes) -> None:
@@ -276,10 +271,11 @@ class StreamService:
         handle = self.handles.find(key)
         if handle is None or handle.accepted is None:
             return
-        deadline = handle.deadline_ms
-        if deadline is None or not self._has_expired(handle, deadline):
+        if self.lifetimes.is_over(handle):
+            self._changes.expire(handle)
+        else:
             # It was touched since, or someone is reading: store a lease that says so.
-            self._extend_lease(handle)
+            self.lifetimes.extend_lease(handle)
 
     async def close(self) -> None:
         await self.committer.close()
@@ -313,62 +309,6 @@ class StreamService:
             anchor = anchor_at(self.store, state, state.tail if fork.offset is None else fork.offset)
         return decide_fork(state, anchor, command, self.committer.new_id(), self.now_ms())
 
-    def _change(self, handle: StreamHandle, record: Record) -> None:
-        """Accept one record: the state moves, and the open commit takes it along."""
-        commit = self.committer.touch(handle)
-        before = handle.accepted
-        if isinstance(record, Appended | Closed):
-            assert before is not None, "Created precedes data"
-            commit.entries.append(Entry(handle, before, record))
-        handle.accepted = after = apply(before, record)
-        if not isinstance(record, Appended | Closed):
-            difference = kept_bytes(after) - kept_bytes(before)
-            if difference:
-                self.buckets.count(handle.bucket, size=difference)
-        self._write_consequences(commit, handle, before, after, record)
-        if isinstance(record, Created):
-            assert after is not None, "just created"
-            self.buckets.count(handle.bucket, streams=1)
-            handle.feed_row = None
-            handle.producers.clear()
-            handle.sealed_until, handle.unsealed = after.base, 0
-            handle.deadline_ms = handle.lease_ms = deadline_ms(after, self.deadlines.idle_ms())
-            if after.ttl_seconds is not None:
-                self._restart_window(handle, after)
-
-    def _write_consequences(
-        self,
-        commit: Commit,
-        handle: StreamHandle,
-        before: StreamState | None,
-        after: StreamState | None,
-        record: Record,
-    ) -> None:
-        """What a record means for stored data beyond the stream's own row."""
-        extras = commit.extras
-        for blob in blobs_of(before) - blobs_of(after):
-            commit.discards.add(blob)
-            extras.append(partial(_discard_blob, blob))
-        if before is None:
-            return
-        stream_id, bucket = before.id, handle.bucket
-        if isinstance(record, SnapshotPublished):
-            offset = record.snapshot.offset
-            extras.append(lambda batch: batch.keep_blob(record.snapshot.blob))
-            size = offset - max(before.base, before.earliest)
-            extras.append(lambda batch: self.graves.dig(batch, bucket, stream_id, max(0, size), offset))
-        if isinstance(record, Removed | SoftDeleted):
-            own_bytes = before.tail - before.base
-            extras.append(lambda batch: self.graves.dig(batch, bucket, stream_id, own_bytes))
-        if after is None:
-            commit.discards.add(stream_id)
-            extras.append(lambda batch: batch.discard(stream_id))
-        elif isinstance(record, SnapshotPublished | ForkReleased) and after.earliest and not after.forks:
-            # Forks may still need what lies before; with the last one gone, nobody does.
-            earliest = after.earliest
-            commit.discards.add(stream_id)
-            extras.append(lambda batch: batch.discard_before(stream_id, earliest))
-
     def _answer_bucket(self, rejected: Rejected | None, reply: Callable[[Rejected | None], None]) -> None:
         if rejected is not None:
             reply(rejected)
@@ -379,57 +319,6 @@ class StreamService:
     def _forget_changes(self) -> None:
         self.buckets.forget_changes()
         self.graves.forget_changes()
-
-    def _remove(self, handle: StreamHandle, record: Removed | SoftDeleted) -> None:
-        """Removal, and all that follows: a deleted stream leaves with its last fork, up the chain."""
-        state = handle.accepted
-        assert state is not None, "only a stream that exists is removed"
-        self._change(handle, record)
-        handle.deadline_ms = handle.lease_ms = None
-        if isinstance(record, SoftDeleted):
-            self.buckets.count(handle.bucket, streams=-1, hidden=1)
-            return
-        if state.soft_deleted:
-            self.buckets.count(handle.bucket, hidden=-1)
-        else:
-            self.buckets.count(handle.bucket, streams=-1)
-        if state.origin is not None:
-            self._release(stream_key(state.origin.bucket, state.origin.name))
-
-    def _release(self, source_key: bytes) -> None:
-        source = self.handles.find(source_key)
-        assert source is not None, "a fork's reference keeps its source"
-        self._change(source, ForkReleased())
-        assert source.accepted is not None, "releasing a reference does not remove"
-        last = after_release(source.accepted)
-        if isinstance(last, Removed):
-            self._remove(source, last)
-
-    def _has_expired(self, handle: StreamHandle, deadline: int) -> bool:
-        state = handle.accepted
-        assert state is not None, "callers checked"
-        if state.soft_deleted or self.now_for(state) < deadline:
-            return False
-        if handle.watchers and state.ttl_seconds is not None:
-            return False
-        self._remove(handle, expire(state))
-        # The clock removed it, not the disk: it is over for readers too, whatever a crash brings back.
-        handle.before_expiry, handle.visible = handle.visible, handle.accepted
-        return True
-
-    def _restart_window(self, handle: StreamHandle, state: StreamState) -> None:
-        assert state.ttl_seconds is not None, "callers checked"
-        handle.deadline_ms = self.deadlines.idle_ms() + state.ttl_seconds * 1000
-        if handle.lease_ms is None or handle.deadline_ms > handle.lease_ms:
-            self._extend_lease(handle)
-
-    def _extend_lease(self, handle: StreamHandle) -> None:
-        state = handle.accepted
-        if state is None or state.ttl_seconds is None or state.soft_deleted:
-            return
-        start = max(self.deadlines.idle_ms() + state.ttl_seconds * 1000, handle.deadline_ms or 0)
-        handle.lease_ms = start + slack_ms(state.ttl_seconds)
-        self.committer.touch(handle)
 
     def _producer(self, handle: StreamHandle, producer_id: str) -> ProducerState | None:
         producers = handle.producers
@@ -453,7 +342,3 @@ def _with_visible_tail(accepted: StreamState, visible: StreamState | None) -> St
     """What forks and snapshots may rest on: no data that a crash could still take back."""
     tail = visible.tail if visible is not None and visible.id == accepted.id else accepted.base
     return msgspec.structs.replace(accepted, tail=tail)
-
-
-def _discard_blob(blob: int, batch: Batch) -> None:
-    batch.discard_blob(blob)
