@@ -22,7 +22,8 @@ GOALS = (Goal(20_000), Goal(2.5, REFERENCE_MEMORY.key), Goal(8, REFERENCE_FILE.k
 def measure(plan: Plan) -> list[Outcome]:
     ensure_wrk()
     with running(plan.targets, plan.data_root / "appends") as servers:
-        for server in servers:
+        keepers = [server for server in servers if server.target.keeps_streams]
+        for server in keepers:
             _create_streams(server)
         acknowledged = {server.key: 0 for server in servers}
 
@@ -40,7 +41,7 @@ def measure(plan: Plan) -> list[Outcome]:
             return Round(summary.succeeded / summary.seconds, details, summary.faults())
 
         rounds = take_turns(plan, TITLE, servers, one_round)
-        for server in servers:
+        for server in keepers:
             plan.tell(f"{TITLE}: counting what {server.target.label} kept")
             rounds[server.key][-1] = _check_kept(server, acknowledged[server.key], rounds[server.key][-1])
     return [Outcome("appends", TITLE, "per second", True, rounds, GOALS)]

@@ -12,9 +12,14 @@ from matplotlib import pyplot
 from matplotlib.axes import Axes
 
 from benchmarks.outcome import Goal, Outcome, format_figure
-from benchmarks.targets import PERENNIAL, REFERENCE_FILE, REFERENCE_MEMORY, TARGETS
+from benchmarks.targets import BARE, PERENNIAL, REFERENCE_FILE, REFERENCE_MEMORY, TARGETS
 
-COLOURS = {PERENNIAL.key: "#2a7f62", REFERENCE_MEMORY.key: "#8a8d91", REFERENCE_FILE.key: "#c3c5c8"}
+COLOURS = {
+    PERENNIAL.key: "#2a7f62",
+    REFERENCE_MEMORY.key: "#8a8d91",
+    REFERENCE_FILE.key: "#c3c5c8",
+    BARE.key: "#e4d8b4",
+}
 GOAL_COLOUR = "#b5482f"
 COLUMNS = 3
 PANEL_INCHES = (4.2, 3.6)

@@ -67,7 +67,8 @@ LAYOUTS = (WHOLE, SMALL_MESSAGES, CHUNKED)
 
 def measure(plan: Plan) -> list[Outcome]:
     ensure_wrk()
-    with running(plan.targets, plan.data_root / "reads") as servers:
+    readable = [target for target in plan.targets if target.keeps_streams]
+    with running(readable, plan.data_root / "reads") as servers:
         outcomes = [_measure_layout(plan, layout, servers) for layout in LAYOUTS]
     return [outcome for outcome in outcomes if outcome is not None]
 

@@ -12,12 +12,12 @@ from rich.table import Table
 
 from benchmarks.outcome import Outcome, Verdict, format_figure
 from benchmarks.plot import draw
-from benchmarks.targets import PERENNIAL, REFERENCE_FILE, REFERENCE_MEMORY
+from benchmarks.targets import BARE, PERENNIAL, REFERENCE_FILE, REFERENCE_MEMORY
 from benchmarks.tools import HOME
 
 RESULTS = HOME / "results"
-COLUMNS = ("Scenario", "Perennial", "Ref. memory", "Ref. file", "Goal", "Measured", "Met")
-COMPARED = (PERENNIAL, REFERENCE_MEMORY, REFERENCE_FILE)
+COLUMNS = ("Scenario", "Perennial", "Ref. memory", "Ref. file", "Bare parts", "Goal", "Measured", "Met")
+COMPARED = (PERENNIAL, REFERENCE_MEMORY, REFERENCE_FILE, BARE)
 READING = (
     "Figures are medians of the rounds; a ratio is the median of the rounds' own ratios, "
     "so it may differ a little from the quotient of two figures."

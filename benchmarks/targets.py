@@ -31,6 +31,7 @@ class Target:
     short: str
     command: Sequence[str]
     settings: Mapping[str, str] = field(default_factory=dict)
+    keeps_streams: bool = True  # else it only swallows what is appended
 
 
 PERENNIAL = Target(
@@ -50,8 +51,16 @@ REFERENCE_MEMORY = Target(
 REFERENCE_FILE = Target(
     "reference-file", "reference, file", "file", ["node", str(HOME / "reference.mjs"), "{data}"]
 )
+BARE = Target(
+    "bare",
+    "bare parts, no rules",
+    "the bare parts",
+    [sys.executable, "-m", "benchmarks.bare", "{data}"],
+    {"PYTHONPATH": str(HOME.parent)},
+    keeps_streams=False,
+)
 
-TARGETS = {target.key: target for target in (PERENNIAL, REFERENCE_MEMORY, REFERENCE_FILE)}
+TARGETS = {target.key: target for target in (PERENNIAL, REFERENCE_MEMORY, REFERENCE_FILE, BARE)}
 
 
 @dataclass(frozen=True)
