@@ -94,6 +94,20 @@ def test_what_became_impossible_while_it_came_in_is_refused(bucket: Bucket) -> N
         assert wire.answer().status == 404
 
 
+def test_a_snapshot_of_a_deleted_stream_is_not_published_on_the_next_one_of_its_name(bucket: Bucket) -> None:
+    """2.2: "404 Not Found: The stream does not exist." The one the snapshot was made of, that is."""
+    bucket.create("s", b"one")
+    with Wire(bucket.api.port) as wire:
+        wire.send(begin_publish(bucket, "s", token(3), 2 * MIB) + b"x" * MIB)
+        bucket.get("s", offset="now", live="long-poll")  # the server has seen the other request by now
+        bucket.delete("s")
+        bucket.create("s", b"two")
+        wire.send(b"x" * MIB)
+        assert wire.answer().status == 404
+    assert bucket.latest_snapshot("s").status == 404
+    assert bucket.get("s", offset="-1").body == b"two"
+
+
 def test_an_upload_that_breaks_off_leaves_nothing(own_server: ServerProcess) -> None:
     """2.2: a snapshot is published whole or not at all."""
     bucket = Api(own_server.port).new_bucket()

@@ -21,7 +21,6 @@ from perennial.service import feed_sealing
 from perennial.service.feed import END_OF_TIME, StreamFilter
 from perennial.service.feed_sealing import FeedSealer
 from perennial.service.reading import messages_between
-from perennial.service.uploads import Upload
 from perennial.store.feedlog import INLINE_LIMIT
 from tests.builders import BYTES, JSON, append, create, fork
 from tests.properties import profiles
@@ -250,7 +249,7 @@ class Bootstraps(RuleBasedStateMachine):
         count = stream.folded + int(at * (len(stream.history) - stream.folded))
         snapshot = fold(stream.history[:count])
         service = self.world.service
-        upload = Upload(service.store, service.committer.new_id())
+        upload = self.world.new_upload(name)
         for start in range(0, len(snapshot), 1000):
             upload.feed(snapshot[start : start + 1000])
         answer = Answer()

@@ -8,7 +8,6 @@ import pytest
 from perennial.service import commits
 from perennial.service.commits import NotStored
 from perennial.service.housekeeping import Housekeeper
-from perennial.service.uploads import Upload
 from perennial.store.errors import StoreError, StoreFull
 from tests.builders import append
 from tests.service.world import World
@@ -116,7 +115,7 @@ def test_background_work_waits_until_it_is_over(world: World, caplog: pytest.Log
 
 def test_an_upload_that_does_not_fit_is_not_published(world: World) -> None:
     world.create(body=b"abc")
-    upload = Upload(world.store, world.service.committer.new_id())
+    upload = world.new_upload()
     upload.feed(bytes(1 << 20))
     world.store.fail_writes = FULL
     upload.feed(bytes(3 << 20))

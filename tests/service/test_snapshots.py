@@ -15,7 +15,7 @@ from tests.service.world import Answer, World
 
 def publish(world: World, offset: int, body: bytes = b"state", name: str = "s") -> Answer:
     service = world.service
-    upload = Upload(service.store, service.committer.new_id())
+    upload = world.new_upload(name)
     upload.feed(body)
     answer = Answer()
     service.publish(DEFAULT_BUCKET, name, offset, "text/plain", upload, answer)
@@ -82,10 +82,27 @@ def test_a_stream_made_anew_is_not_judged_by_the_old_one(world: World) -> None:
     assert (state.snapshot, world.read()) == (None, b"new")
 
 
+def test_a_snapshot_is_for_the_stream_it_was_begun_for_and_not_for_its_successor(world: World) -> None:
+    world.create(body=b"abc")
+    upload = world.new_upload()
+    upload.feed(b"state of the old one")
+    world.delete()
+    world.create(body=b"xyz")
+    answer = Answer()
+    world.service.publish(DEFAULT_BUCKET, "s", 3, "text/plain", upload, answer)
+    world.settle()
+    assert isinstance(answer.outcome, StreamMissing)
+    state = world.visible()
+    assert state is not None
+    assert (state.snapshot, world.read()) == (None, b"xyz")
+    world.collect_garbage()
+    assert not list(world.store.rows("blobs"))
+
+
 def test_numbers_of_uploads_are_never_given_again(world: World) -> None:
     """Their pieces wait to be removed after a crash; a snapshot with the same number would go with them."""
     number = world.service.committer.new_id()
-    Upload(world.store, number)
+    Upload(world.store, number, stream_id=0)
     world.restart()
     assert world.service.committer.new_id() > number
 

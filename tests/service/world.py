@@ -18,6 +18,7 @@ from perennial.service.reading import Chunk
 from perennial.service.sealing import Sealer
 from perennial.service.streams import StreamService
 from perennial.service.sweeping import Sweeper
+from perennial.service.uploads import Upload
 from perennial.store.errors import StoreError
 from perennial.store.interface import Batch, BucketRow
 from perennial.store.rocks import RocksStore
@@ -221,6 +222,12 @@ class World:
     def exists(self, name: str = "s") -> bool:
         state = self.visible(name)
         return state is not None and not state.soft_deleted
+
+    def new_upload(self, name: str = "s") -> Upload:
+        """Room for a snapshot of the stream that has this name now, if any; not judged yet."""
+        handle = self.service.find(DEFAULT_BUCKET, name)
+        stream_id = 0 if handle is None or handle.accepted is None else handle.accepted.id
+        return Upload(self.service.store, self.service.committer.new_id(), stream_id)
 
     def read(self, name: str = "s", start: int = 0, limit: int = 1 << 30) -> bytes:
         return b"".join(self.chunk(name, start, limit).pieces)

@@ -49,26 +49,25 @@ class SnapshotSurface:
             return Refused(offset)
         if isinstance(content_type, Malformed):
             return Refused(content_type)
-        rejected = self._service.judge_snapshot(bucket, name, offset)
-        return self._new_upload() if rejected is None else Refused(rejected)
+        upload = self._service.begin_upload(bucket, name, offset)
+        return upload if isinstance(upload, Upload) else Refused(upload)
 
     def put(self, exchange: Exchange, bucket: str, name: str, token: str) -> None:
         offset, content_type = parse_offset(token), _content_type(exchange.request)
-        for parsed in (offset, content_type):
-            if isinstance(parsed, Malformed):
-                reject(exchange, parsed)
-                return
+        if isinstance(offset, Malformed):
+            reject(exchange, offset)
+            return
+        if isinstance(content_type, Malformed):
+            reject(exchange, content_type)
+            return
         upload = exchange.request.sink
+        if not isinstance(upload, Upload | Refused):  # an empty body, or one that came whole
+            upload = self.open_upload(exchange.request, bucket, name, token)
+            upload.feed(exchange.request.body)
         if isinstance(upload, Refused):
             reject(exchange, upload.rejected)
             return
-        if not isinstance(upload, Upload):  # an empty body, or one that came whole
-            upload = self._new_upload()
-            upload.feed(exchange.request.body)
-        self._service.publish(bucket, name, offset, content_type, upload, partial(self._published, exchange))  # type: ignore[arg-type]
-
-    def _new_upload(self) -> Upload:
-        return Upload(self._service.store, self._service.committer.new_id())
+        self._service.publish(bucket, name, offset, content_type, upload, partial(self._published, exchange))
 
     def _published(self, exchange: Exchange, outcome: Any, state: StreamState | None) -> None:
         if isinstance(outcome, Rejected):

@@ -197,6 +197,16 @@ class StreamService:
         else:
             reply(outcome, None)
 
+    def begin_upload(self, bucket: str, name: str, offset: int) -> Upload | Rejected:
+        """Room for a snapshot of the stream as it is there now."""
+        rejected = self.judge_snapshot(bucket, name, offset)
+        if rejected is not None:
+            return rejected
+        handle = self.find(bucket, name)
+        assert handle is not None, "judge_snapshot refuses a missing stream"
+        assert handle.accepted is not None, "and one that is gone"
+        return Upload(self.store, self.committer.new_id(), handle.accepted.id)
+
     def publish(
         self, bucket: str, name: str, offset: int, content_type: str, upload: Upload, reply: Reply
     ) -> None:
@@ -213,6 +223,10 @@ class StreamService:
         assert handle is not None, "judge_snapshot refuses a missing stream"
         before = handle.accepted
         assert before is not None, "and one that is gone"
+        if before.id != upload.stream_id:  # deleted and made anew while the snapshot came in
+            upload.abandon()
+            reply(StreamMissing(), None)
+            return
         published = SnapshotPublished(Snapshot(offset, content_type, upload.size, upload.blob, before.id))
         growth = kept_bytes(apply(before, published)) - kept_bytes(before)
         rejected = self._beyond_quota(bucket, growth)

@@ -14,9 +14,10 @@ PIECE_BYTES: Final = 1 << 20
 
 
 class Upload:
-    def __init__(self, store: Store, blob: int) -> None:
+    def __init__(self, store: Store, blob: int, stream_id: int) -> None:
         self._store = store
         self.blob = blob
+        self.stream_id = stream_id  # whose state it is; another stream may have its name by the end
         self.size = 0
         self.failure: StoreError | None = None
         self._pieces = 0
