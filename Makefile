@@ -3,6 +3,8 @@
 
 BIN := .venv/bin
 ARGS ?=
+# Processes that share the tests, file by file. 0: one after another in this process, for a debugger.
+WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -22,7 +24,7 @@ serve: run ## The same as run
 
 test: lint types ## Check style and types, run all tests, the conformance suite included
 	@scripts/setup test
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder $(ARGS)
 
 lint: ## Check style
 	@scripts/setup dev

@@ -6,6 +6,12 @@ import pytest
 from tests.harness.server import ServerProcess
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with slow tests first: workers that share the files would end up waiting for a late one."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
     """A server of one's own, to kill, stop and restart at will."""
