@@ -19,7 +19,18 @@ MAY_IMPORT = {
     "http": {"proxy", "service", "store", "protocol", "settings"},
     "client": {"protocol"},
     "spark": {"client"},
-    "cli": {"listening", "runtime", "http", "service", "store", "client", "settings", "spark", "protocol"},
+    "cli": {
+        "listening",
+        "runtime",
+        "stand_in",
+        "http",
+        "service",
+        "store",
+        "client",
+        "settings",
+        "spark",
+        "protocol",
+    },
 }
 
 # Clocks, chance and the outside world reach the protocol as arguments.

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from perennial.http.access.tokens import hash_token
-from perennial.settings import Settings, SettingsError, load_settings
+from perennial.settings import Settings, SettingsError, find_config, load_settings
 
 ROOT = Path(__file__).parent.parent
 
@@ -59,7 +59,47 @@ def test_a_bad_setting_is_named(tmp_path: Path, config: str, complaint: str) -> 
         load_settings({}, {}, path)
 
 
+def test_a_bad_setting_is_told_with_where_it_came_from(tmp_path: Path) -> None:
+    config = tmp_path / "perennial.toml"
+    config.write_text('max_body = "much"')
+    with pytest.raises(
+        SettingsError, match=f"bad setting {config}: max_body: Expected a whole number, got text"
+    ):
+        load_settings({}, {}, config)
+    with pytest.raises(SettingsError, match="bad setting PERENNIAL_PORT: Expected a whole number"):
+        load_settings({}, {"PERENNIAL_PORT": "abc"})
+    with pytest.raises(SettingsError, match="bad setting --port: Expected a whole number <= 65535"):
+        load_settings({"port": 70000}, {"PERENNIAL_PORT": "80"})
+
+
+def test_a_misspelt_variable_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    variables = {
+        "PERENNIAL_AUTH_TOKEN": "secret",
+        "PERENNIAL_PORT": "80",
+        "PERENNIAL_URL": "http://x",
+        "HOME": "/",
+    }
+    load_settings({}, variables)
+    assert [record.getMessage() for record in caplog.records] == [
+        "PERENNIAL_AUTH_TOKEN is not a setting, and is ignored"
+    ]
+
+
 def test_secrets_are_not_shown() -> None:
     shown = repr(Settings(auth_tokens=("s3cr3t",), jwt_secret="s3cr3t" * 6, proxy_secret=("s3cr3t",)))
     assert "s3cr3t" not in shown
     assert "port=4437" in shown
+
+
+def test_the_file_is_the_one_given_or_named_or_the_one_that_is_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`perennial token create` and then `perennial serve`, without a flag, is a guarded server."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PERENNIAL_CONFIG", raising=False)
+    assert find_config() is None
+    (tmp_path / "perennial.toml").write_text("port = 1")
+    assert find_config() == Path("perennial.toml")
+    monkeypatch.setenv("PERENNIAL_CONFIG", "/etc/named.toml")
+    assert find_config() == Path("/etc/named.toml")
+    assert find_config(Path("given.toml")) == Path("given.toml")

@@ -1,15 +1,21 @@
 """Listening as the settings say: an address or a Unix socket, TLS, limits, and what SIGHUP brings in anew."""
 
 import logging
+import os
 import resource
+import socket
 import ssl
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
 
-from perennial.http.application import Application
+from perennial.http.binding import bind
 from perennial.http.limits import Limits
 from perennial.http.server import Server
 from perennial.settings import Settings, SettingsError
+
+if TYPE_CHECKING:
+    from perennial.http.application import Application
 
 log = logging.getLogger("perennial")
 
@@ -19,27 +25,21 @@ FEWEST_CONNECTIONS: Final = 64
 
 
 class Listener:
-    def __init__(
-        self, application: Application, settings: Settings, again: Callable[[], Settings] | None = None
-    ) -> None:
+    """In two steps: the address is taken with `bind`, and served once there is an application."""
+
+    def __init__(self, settings: Settings, again: Callable[[], Settings] | None = None) -> None:
         """`again` loads the settings anew; without it, a reload reads the same files again."""
-        self._application = application
         self._settings = settings
         self._again = again or (lambda: settings)
-        self._tls = _tls_context(settings) if settings.tls_cert else None
-        self._server = Server(
-            application,
-            settings.host,
-            settings.port,
-            path=settings.unix_socket or None,
-            tls=self._tls,
-            limits=Limits(
-                target_bytes=settings.max_url,
-                header_bytes=settings.max_headers,
-                connections=allow_files_for(settings.max_connections),
-            ),
+        self.tls = _tls_context(settings) if settings.tls_cert else None
+        self.limits = Limits(
+            target_bytes=settings.max_url,
+            header_bytes=settings.max_headers,
+            connections=allow_files_for(settings.max_connections),
         )
-        application.metrics.door = self._server
+        self.sockets: Sequence[socket.socket] = ()
+        self._application: Application | None = None
+        self._server: Server | None = None
 
     @property
     def url(self) -> str:
@@ -47,23 +47,36 @@ class Listener:
         if self._settings.unix_socket:
             return f"unix:{self._settings.unix_socket}"
         host = f"[{self._settings.host}]" if ":" in self._settings.host else self._settings.host
-        return f"{'http' if self._tls is None else 'https'}://{host}:{self._server.port}"
+        port = self.sockets[0].getsockname()[1]
+        return f"{'http' if self.tls is None else 'https'}://{host}:{port}"
 
-    async def start(self) -> None:
-        await self._server.start()
+    def bind(self) -> None:
+        """Take the address, or raise `OSError`; nobody can connect yet."""
+        settings = self._settings
+        self.sockets = bind(settings.host, settings.port, settings.unix_socket or None)
+
+    async def start(self, application: "Application") -> None:
+        self._application = application
+        self._server = application.metrics.door = Server(application, tls=self.tls, limits=self.limits)
+        await self._server.start(self.sockets)
 
     async def stop(self) -> None:
-        await self._server.stop()
+        if self._server is not None:
+            await self._server.stop()
+        if self._settings.unix_socket:
+            with suppress(FileNotFoundError):
+                os.unlink(self._settings.unix_socket)
 
     def reload(self) -> None:
         """Other tokens and keys, and for connections to come another certificate. Never fails half-way."""
         try:
             settings = self._again()
-            if self._tls is not None:
+            if self.tls is not None:
                 _tls_context(settings)  # a broken pair must not replace a good one
-            self._application.reload(settings)
-            if self._tls is not None:
-                self._tls.load_cert_chain(settings.tls_cert, settings.tls_key)
+            if self._application is not None:
+                self._application.reload(settings)
+            if self.tls is not None:
+                self.tls.load_cert_chain(settings.tls_cert, settings.tls_key)
         except (SettingsError, OSError) as error:
             log.error("reload refused, everything stays as it was: %s", error)
         else:

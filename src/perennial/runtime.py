@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from perennial.http.application import Application
+from perennial.http.tracing import Tracing
 from perennial.proxy.operations import Proxy
 from perennial.service.clock import SteadyClock
 from perennial.service.housekeeping import Housekeeper
@@ -24,7 +25,18 @@ def _quotas(service: StreamService, settings: Settings) -> Quotas | None:
 @asynccontextmanager
 async def open_application(settings: Settings) -> AsyncIterator[Application]:
     """The application over the store in `settings.data`; everything accepted is durable when it closes."""
-    # Opening may replay a write-ahead log; the loop stays free for whoever shares it.
+    tracing = Tracing(settings.otel_endpoint) if settings.otel_endpoint else None
+    try:
+        async with _open_application(settings, tracing) as application:
+            yield application
+    finally:
+        if tracing is not None:
+            await tracing.close()
+
+
+@asynccontextmanager
+async def _open_application(settings: Settings, tracing: Tracing | None) -> AsyncIterator[Application]:
+    # In a thread, although opening leaves others no time to run (see `stand_in`): what follows it does.
     store = await asyncio.to_thread(RocksStore, Path(settings.data))
     service = StreamService(store, deadlines=SteadyClock(Path(settings.data) / "clock"))
     service.quotas = _quotas(service, settings)
@@ -36,7 +48,7 @@ async def open_application(settings: Settings) -> AsyncIterator[Application]:
         proxy.recover()
         # Whoever reads first shall find the ends that the last run left out.
         await service.committer.settle()
-        application = Application(service, settings, proxy)
+        application = Application(service, settings, proxy, tracing)
         try:
             yield application
         finally:

@@ -4,7 +4,9 @@ Each field carries its own description: `scripts/settings-table` turns them into
 test compares the two.
 """
 
+import logging
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -125,6 +127,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     access_log: Annotated[
         bool, _doc("Observability", "One JSON line on standard output for every request.")
     ] = False
+    otel_endpoint: Annotated[
+        str,
+        _doc(
+            "Observability",
+            "OTLP/HTTP address of an OpenTelemetry collector (`http://127.0.0.1:4318`) that gets a span of "
+            "every request; needs `perennial[otel]`.",
+        ),
+    ] = ""
 
     # The first secret signs URLs, all of them verify. None: a random one is kept in the data directory.
     proxy_secret: Annotated[
@@ -154,6 +164,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if bool(self.tls_cert) != bool(self.tls_key):
             raise ValueError("tls_cert and tls_key come together")
+        if self.otel_endpoint and not self.otel_endpoint.startswith(("http://", "https://")):
+            raise ValueError("otel_endpoint must begin with http:// or https://")
         names = [token.name for token in self.tokens]
         if len(set(names)) != len(names):
             raise ValueError("two tokens have the same name")
@@ -175,6 +187,14 @@ LISTS: Final = ("auth_tokens", "proxy_secret", "proxy_allow", "trusted_proxies")
 SECRETS: Final = ("auth_tokens", "jwt_secret", "proxy_secret")
 FILE_ONLY: Final = ("tokens", "quotas")
 
+# Read when it is in the working directory and no other file is named.
+DEFAULT_CONFIG: Final = Path("perennial.toml")
+
+# Variables of the `perennial` command that are no settings.
+OF_THE_CLIENT: Final = ("url", "token", "bucket", "config")
+
+KINDS: Final = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}
+
 
 def load_settings(
     flags: Mapping[str, Any] | None = None,
@@ -182,15 +202,50 @@ def load_settings(
     config: Path | None = None,
 ) -> Settings:
     """`flags` holds only what was given on the command line."""
+    variables = os.environ if environment is None else environment
+    sources = (
+        (f"{config}: ", str.lower, {} if config is None else _from_file(config)),
+        ("PERENNIAL_", str.upper, _from_environment(variables)),
+        ("--", str.lower, flags or {}),
+    )
     values: dict[str, Any] = {}
-    if config is not None:
-        values.update(_from_file(config))
-    values.update(_from_environment(os.environ if environment is None else environment))
-    values.update(flags or {})
+    origins: dict[str, str] = {}
+    for place, spelling, found in sources:
+        values.update(found)
+        origins.update({name: place + spelling(name) for name in found})
+    _warn_of_misspellings(variables)
     try:
         return msgspec.convert(values, Settings, strict=False)
     except (msgspec.ValidationError, ValueError) as error:
-        raise SettingsError(f"bad setting: {error}") from error
+        raise SettingsError(f"bad setting{_explain(str(error), origins)}") from error
+
+
+def find_config(given: Path | None = None) -> Path | None:
+    """The TOML file to read: the one given, the one `PERENNIAL_CONFIG` names, or `perennial.toml` if it is
+    here."""
+    named = os.environ.get("PERENNIAL_CONFIG")
+    if given is not None or named:
+        return given or Path(str(named))
+    return DEFAULT_CONFIG if DEFAULT_CONFIG.exists() else None
+
+
+def _explain(complaint: str, origins: Mapping[str, str]) -> str:
+    """Where it came from and what is expected, in words."""
+    for kind, words in KINDS.items():
+        complaint = complaint.replace(f"`{kind}`", words)
+    located = re.fullmatch(r"(?s)(.*) - at `\$\.(\w+)(.*)`", complaint)
+    if located is None:
+        return f": {complaint}"
+    what, name, inside = located.groups()
+    return f" {origins.get(name, name)}{inside}: {what}"
+
+
+def _warn_of_misspellings(variables: Mapping[str, str]) -> None:
+    """A warning and no more: container platforms make up variables out of the names of services."""
+    for variable in sorted(variables):
+        name = variable.removeprefix("PERENNIAL_").lower()
+        if variable.startswith("PERENNIAL_") and name not in (*Settings.__struct_fields__, *OF_THE_CLIENT):
+            logging.getLogger("perennial").warning("%s is not a setting, and is ignored", variable)
 
 
 def _from_file(path: Path) -> dict[str, Any]:

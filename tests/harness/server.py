@@ -48,10 +48,11 @@ class ServerProcess:
     def start(self) -> Self:
         assert self._process is None, "already running"
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("PERENNIAL_")}
-        settings = {"PERENNIAL_DATA": str(self.data), "PYTHONUNBUFFERED": "1", **self.env}
+        # An empty file: the caller's perennial.toml does not count either.
+        settings = {"PERENNIAL_DATA": str(self.data), "PERENNIAL_CONFIG": os.devnull, **self.env}
         self._process = subprocess.Popen(
             self.command(),
-            env=inherited | settings,
+            env=inherited | {"PYTHONUNBUFFERED": "1"} | settings,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perennial.http.asgi import QUEUE_BYTES, AnswerBrokenOff, AsgiApp, Message, Scope, local_path
+from perennial.http.asgi import QUEUE_BYTES, AnswerBrokenOff, AsgiApp, Message, Scope, split_path
 from perennial.http.exchange import COMMON_HEADERS, Exchange, Request, SharedChunk
 from tests.http.wire import Application, Sink
 
@@ -113,27 +113,34 @@ def test_a_host_may_not_know_its_client() -> None:
 
 
 @pytest.mark.parametrize(
-    ("root", "path", "raw", "local"),
+    ("root", "path", "raw", "place", "local"),
     [
-        ("", "/a/b", b"/a/b", b"/a/b"),
-        ("", "/a b/é", None, b"/a%20b/%C3%A9"),
-        ("", "/a b", b"/a%20b", b"/a%20b"),
-        ("", "/a", b"/a?query", b"/a"),
-        ("/app", "/app/a", b"/app/a", b"/a"),
-        ("/app", "/app/a%2Fb", b"/app/a%252Fb", b"/a%252Fb"),
-        ("/app", "/app/a", b"/%61pp/a", b"/a"),
-        ("/app", "/app", b"/app", b"/"),
-        ("/app/", "/app/a", b"/app/a", b"/a"),
-        ("/app", "/application", b"/application", b"/application"),
-        ("/my app/v1", "/my app/v1/a/b", b"/my%20app/v1/a/b", b"/a/b"),
-        ("/app", "/a", b"/a", b"/a"),  # a host that took the root path off already
-        ("/app", "/app/a", None, b"/a"),
+        ("", "/a/b", b"/a/b", b"", b"/a/b"),
+        ("", "/a b/é", None, b"", b"/a%20b/%C3%A9"),
+        ("", "/a b", b"/a%20b", b"", b"/a%20b"),
+        ("", "/a", b"/a?query", b"", b"/a"),
+        ("/app", "/app/a", b"/app/a", b"/app", b"/a"),
+        ("/app", "/app/a%2Fb", b"/app/a%252Fb", b"/app", b"/a%252Fb"),
+        ("/app", "/app/a", b"/%61pp/a", b"/%61pp", b"/a"),
+        ("/app", "/app", b"/app", b"/app", b"/"),
+        ("/app/", "/app/a", b"/app/a", b"/app", b"/a"),
+        ("/app", "/application", b"/application", b"/app", b"/application"),
+        ("/my app/v1", "/my app/v1/a/b", b"/my%20app/v1/a/b", b"/my%20app/v1", b"/a/b"),
+        ("/my app", "/a", b"/a", b"/my%20app", b"/a"),  # a host that took the root path off already
+        ("/app", "/app/a", None, b"/app", b"/a"),
     ],
 )
 def test_the_path_begins_where_the_application_is_mounted(
-    root: str, path: str, raw: bytes | None, local: bytes
+    root: str, path: str, raw: bytes | None, place: bytes, local: bytes
 ) -> None:
-    assert local_path(scope(path=path, raw_path=raw, root_path=root)) == local
+    assert split_path(scope(path=path, raw_path=raw, root_path=root)) == (place, local)
+
+
+def test_cookies_that_come_one_by_one_are_one_header() -> None:
+    app = Application()
+    headers = [(b"cookie", b"a=1"), (b"x", b"1"), (b"cookie", b"b=2"), (b"x", b"2")]
+    answered(app, scope(headers=headers))
+    assert app.seen[0].headers == {b"cookie": "a=1; b=2", b"x": "1, 2"}
 
 
 # Bodies
@@ -431,6 +438,18 @@ def test_a_failing_start_is_told_to_the_host() -> None:
         app = AsgiApp(Life(RuntimeError("no disk")))
         await app({"type": "lifespan"}, host.receive, host.send)
         assert host.sent == [{"type": "lifespan.startup.failed", "message": "no disk"}]
+
+    run(scenario)
+
+
+def test_an_application_around_it_takes_its_lifespan_into_its_own() -> None:
+    async def scenario() -> None:
+        life = Life()
+        app = AsgiApp(life)
+        outer = object()
+        async with app.lifespan(outer):
+            assert life.events == ["start"], "before the first request"
+        assert life.events == ["start", "stop"]
 
     run(scenario)
 

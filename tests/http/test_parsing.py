@@ -53,6 +53,11 @@ def test_repeated_headers_are_joined() -> None:
     assert request.headers[b"x"] == "1, 2"
 
 
+def test_repeated_cookies_are_joined_as_cookies_are() -> None:
+    (request,) = read(b"GET / HTTP/1.1\r\nHost: a\r\nCookie: a=1; b=2\r\ncookie: c=3\r\n\r\n")
+    assert request.headers[b"cookie"] == "a=1; b=2; c=3"
+
+
 PIPELINE = (
     b"POST /1 HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello"
     b"\r\nGET /2?x HTTP/1.1\r\nHost: a\r\n\r\n"

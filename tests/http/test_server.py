@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import uvloop
 
+from perennial.http.binding import bind
 from perennial.http.exchange import Exchange
 from perennial.http.limits import Limits
 from perennial.http.server import Server
@@ -95,6 +96,33 @@ def test_a_taken_port_is_an_error() -> None:
         async with serving(Application()) as server:
             with pytest.raises(OSError, match="in use"):
                 await Server(Application(), port=server.port).start()
+
+    run(scenario)
+
+
+def test_every_address_of_a_host_is_served() -> None:
+    async def scenario() -> None:
+        sockets = [*bind("127.0.0.1", 0), *bind("127.0.0.2", 0)]
+        addresses = [each.getsockname() for each in sockets]
+        server = Server(Application(no_content))
+        await server.start(sockets)
+        for address in addresses:
+            peer = Peer(*await asyncio.open_connection(*address))
+            assert statuses(await peer.ask()) == [204]
+            peer.writer.close()
+        await server.stop()
+        for address in addresses:
+            with pytest.raises(ConnectionRefusedError):
+                await asyncio.open_connection(*address)
+
+    run(scenario)
+
+
+def test_an_address_that_is_taken_and_not_served_yet_refuses_connections() -> None:
+    async def scenario() -> None:
+        (taken,) = bind("127.0.0.1", 0)
+        with taken, pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection(*taken.getsockname())
 
     run(scenario)
 

@@ -148,6 +148,7 @@ def test_a_unix_socket_takes_the_place_of_the_port(directory: Path) -> None:
         server.restart()
         with httpx.Client(transport=httpx.HTTPTransport(uds=path), base_url="http://x") as client:
             assert client.get("/v1/stream/s").text == "over a socket"
+    assert not os.path.exists(path), "a server that has stopped leaves no door behind"
 
 
 # Compression

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from perennial.protocol.frames import FrameType
-from tests.proxy.harness import Rig, error_code, stream_id
+from tests.proxy.harness import TOKEN, Rig, error_code, stream_id
 from tests.upstream import CUT, HANG, Received
 
 
@@ -194,6 +194,17 @@ def test_all_other_headers_are_forwarded_and_none_is_made_up(rig: Rig) -> None:
     assert received.header("cookie") == "a=1; b=2"
     assert received.header("user-agent") == "me"
     assert (received.header("x-name") or "").encode("latin-1") == "grün".encode()
+
+
+def test_repeated_headers_reach_the_upstream_as_one_that_means_the_same(rig: Rig) -> None:
+    """RFC 9110, 5.3: a recipient MAY combine them with a comma. Cookies are taken apart at semicolons."""
+    url = rig.script([b"x"])
+    sent = [("Accept", "text/plain"), ("Accept", "text/html"), ("Cookie", "a=1"), ("Cookie", "b=2")]
+    wanted = [("Authorization", f"Bearer {TOKEN}"), ("Upstream-URL", url), ("Upstream-Method", "GET")]
+    assert rig.http.request("POST", rig.url, headers=sent + wanted).status_code == 201
+    received = seen(rig, url)
+    assert received.header("accept") == "text/plain, text/html"
+    assert received.header("cookie") == "a=1; b=2"
 
 
 def test_start_frame_has_lower_case_headers_without_those_of_the_hop(rig: Rig) -> None:

@@ -16,7 +16,9 @@ from perennial.cli.exits import die
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from perennial.listening import Listener
     from perennial.settings import Settings
+    from perennial.stand_in import StandIn
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -31,36 +33,60 @@ def serve(
         int | None, typer.Option(help="Port to listen on; 0 picks a free one. [default: 4437]")
     ] = None,
     data: Annotated[str | None, typer.Option(help="Directory of the store. [default: ./data]")] = None,
-    config: Annotated[Path | None, typer.Option(help="TOML file with settings.")] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="TOML file with settings. [default: $PERENNIAL_CONFIG, or perennial.toml if it is here]"
+        ),
+    ] = None,
     insecure: Annotated[
         bool, typer.Option(help="Allow other addresses than loopback without tokens.")
     ] = False,
 ) -> None:
     """Serve streams until told to stop (Ctrl-C or SIGTERM)."""
-    import uvloop
-
-    from perennial.settings import SettingsError, load_settings
-    from perennial.store.errors import StoreError
+    from perennial.settings import SettingsError, find_config, load_settings
 
     given = {"host": host, "port": port, "data": data, "insecure": insecure or None}
     flags = {name: value for name, value in given.items() if value is not None}
     try:
-        settings = load_settings(flags, config=config)
+        found = find_config(config)
+        settings = load_settings(flags, config=found)
         _refuse_open_door(settings)
     except SettingsError as error:
         die(str(error))
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    if found is not None:
+        logging.getLogger("perennial").info("settings from %s", found)
+    _run(settings, lambda: load_settings(flags, config=find_config(config)))
+
+
+def _run(settings: "Settings", again: "Callable[[], Settings]") -> None:
+    """The address first, then the directory, then whoever asks is answered, and only then the store opens."""
+    from perennial.listening import Listener
+    from perennial.settings import SettingsError
+    from perennial.stand_in import standing_in
+    from perennial.store.claiming import claim
+    from perennial.store.errors import StoreError
+
     try:
-        uvloop.run(_serve(settings, lambda: load_settings(flags, config=config)))
+        listener = Listener(settings, again)
+        try:
+            listener.bind()
+        except OSError as error:
+            place = settings.unix_socket or f"{settings.host} port {settings.port}"
+            die(f"cannot listen on {place}: {error.strerror or error}")
+        with (
+            claim(Path(settings.data)),
+            standing_in(listener.sockets, listener.limits, listener.tls) as stand_in,
+        ):
+            import uvloop  # now, since the fork has no use for it
+
+            uvloop.run(_serve(settings, listener, stand_in))
     except (StoreError, SettingsError) as error:
         die(str(error))
-    except OSError as error:
-        place = settings.unix_socket or f"{settings.host} port {settings.port}"
-        die(f"cannot listen on {place}: {error.strerror or error}")
 
 
-async def _serve(settings: "Settings", again: "Callable[[], Settings]") -> None:
-    from perennial.listening import Listener
+async def _serve(settings: "Settings", listener: "Listener", stand_in: "StandIn") -> None:
     from perennial.runtime import open_application
 
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # nothing to reload yet, and no reason to end
@@ -69,8 +95,8 @@ async def _serve(settings: "Settings", again: "Callable[[], Settings]") -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     async with open_application(settings) as application:
-        listener = Listener(application, settings, again)
-        await listener.start()
+        await asyncio.to_thread(stand_in.leave)
+        await listener.start(application)
         loop.add_signal_handler(signal.SIGHUP, listener.reload)
         _calm_the_collector()
         _announce(settings, listener.url)

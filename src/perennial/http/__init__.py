@@ -9,12 +9,15 @@ Module map:
 - `responses`   response heads and chunks
 - `limits`      how large, how many, how long
 - `state`       what the connections of one server share
+- `binding`     taking an address before it is served
+- `recovering`  what is answered there while the store opens
 - `server`      listening and graceful shutdown around connections
 - `asgi`        the same seam over ASGI
 - `application` finds the surface for a request, and turns refusals and failures into answers
 - `routes`      the same below a bucket
-- `front`       before that, if asked for: proxy headers (`forwarded`), ids, `rates`, the log of requests
+- `front`       before that, if asked for: proxy headers (`forwarded`), ids, `rates`, the log, traces
 - `observed`    an exchange that tells how it went
+- `tracing`     telling an OpenTelemetry collector
 - `base`        the base protocol at `/v1/stream/…`: one function per method
 - `live`        long-poll and SSE readers
 - `paths`       URL paths: which bucket, stream or part of one they address

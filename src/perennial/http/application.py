@@ -23,6 +23,7 @@ from perennial.http.paths import (
 from perennial.http.proxy import ProxySurface, forwardable
 from perennial.http.pulse import Pulse
 from perennial.http.routes import BucketRoutes, Nowhere, publishes, refuse_method, serve_stream
+from perennial.http.tracing import Tracing
 from perennial.http.traffic import Traffic
 from perennial.protocol.names import PROXY_BUCKET, decode_path
 from perennial.protocol.rejections import Malformed
@@ -36,7 +37,7 @@ FEED_ROOT: Final = "/v1/feed/"
 PROXY_ROOT: Final = "/v1/proxy"
 ALLOWED_METHODS: Final = b"GET, HEAD, PUT, POST, PATCH, DELETE, OPTIONS"
 ALLOWED_HEADERS: Final = (
-    b"accept, content-type, authorization, if-none-match, x-request-id, "
+    b"accept, content-type, authorization, if-none-match, x-request-id, traceparent, tracestate, "
     b"stream-seq, stream-ttl, stream-expires-at, "
     b"stream-closed, producer-id, producer-epoch, producer-seq, "
     b"stream-forked-from, stream-fork-offset, stream-fork-sub-offset, "
@@ -52,12 +53,14 @@ WELCOME: Final = (
 class Application:
     """The server as a function of exchanges; see `exchange.Handler`."""
 
-    def __init__(self, service: StreamService, settings: Settings, proxy: Proxy) -> None:
+    def __init__(
+        self, service: StreamService, settings: Settings, proxy: Proxy, tracing: Tracing | None = None
+    ) -> None:
         self._settings = settings
         self._gate = Gate(settings)
         self._traffic = Traffic()
         self._stream_tallies = self._traffic.by_method("stream")
-        self._front = Front(settings, self._gate)
+        self._front = Front(settings, self._gate, tracing)
         self._live = LiveReads(
             service, settings.long_poll_timeout, settings.sse_max_age, settings.max_live_readers
         )

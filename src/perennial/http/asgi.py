@@ -7,8 +7,8 @@ queues its messages, and the coroutine of its request delivers them as fast as t
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 from urllib.parse import quote, unquote_to_bytes
 
@@ -21,6 +21,7 @@ from perennial.http.exchange import (
     Headers,
     Request,
     is_plain_write,
+    join_repeated,
 )
 from perennial.http.limits import Limits
 
@@ -44,6 +45,12 @@ log = logging.getLogger(__name__)
 
 class AnswerBrokenOff(Exception):
     """Tells the host that the answer it has begun to send will never be complete."""
+
+
+class MountedRequest(Request):
+    """One that may have come in below another application."""
+
+    __slots__ = ("root",)
 
 
 class AsgiExchange(Exchange):
@@ -193,8 +200,8 @@ class AsgiExchange(Exchange):
 class AsgiApp:
     """An ASGI application around one `Handler`, which lives from `start` to `stop`.
 
-    A host with a lifespan calls both. Without one (a mount in another application) the first request starts
-    the handler, and the outer application should await `stop()` when it ends.
+    A host with a lifespan calls both. An application that mounts this one gets no lifespan to hand on, so it
+    takes `lifespan` into its own. If it does not, the first request starts the handler, and nobody stops it.
     """
 
     def __init__(self, handler_factory: Callable[[], AbstractAsyncContextManager[Handler]]) -> None:
@@ -230,6 +237,15 @@ class AsgiApp:
             if stack is not None:
                 await stack.aclose()
 
+    @asynccontextmanager
+    async def lifespan(self, _outer: object = None) -> AsyncIterator[None]:
+        """For the application around this one: `FastAPI(lifespan=streams.lifespan)`."""
+        await self.start()
+        try:
+            yield
+        finally:
+            await self.stop()
+
     async def _live(self, receive: Receive, send: Send) -> None:
         while True:
             phase = (await receive())["type"].removeprefix("lifespan.")
@@ -248,14 +264,16 @@ class AsgiApp:
 
 
 async def _serve(handler: Handler, scope: Scope, receive: Receive, send: Send) -> None:
-    request = Request(
+    root, path = split_path(scope)
+    request = MountedRequest(
         scope["method"],
-        local_path(scope),
+        path,
         scope.get("query_string", b""),
         join_headers(scope["headers"]),
         scheme=scope.get("scheme", "http"),
         client=(scope.get("client") or ("",))[0] or "",
     )
+    request.root = root
     exchange = AsgiExchange(request)
     incoming = Incoming(receive)
     fits = await incoming.read_into(request, handler)
@@ -345,8 +363,8 @@ def _lingering(incoming: Incoming, send: Send) -> Send:
     return send_and_read
 
 
-def local_path(scope: Scope) -> bytes:
-    """The path below the place where the application is mounted, percent-encoded."""
+def split_path(scope: Scope) -> tuple[bytes, bytes]:
+    """The place where the application is mounted and the path below it, percent-encoded."""
     root: str = scope.get("root_path", "").rstrip("/")
     raw: bytes | None = scope.get("raw_path")
     if raw is None:
@@ -358,8 +376,8 @@ def local_path(scope: Scope) -> bytes:
         segments = raw.split(b"/")
         depth = root.count("/") + 1
         if unquote_to_bytes(b"/".join(segments[:depth])) == root.encode():
-            raw = b"/".join([b"", *segments[depth:]])
-    return raw or b"/"
+            return b"/".join(segments[:depth]), b"/".join([b"", *segments[depth:]]) or b"/"
+    return quote(root, safe=_PATH_SAFE).encode(), raw or b"/"
 
 
 def join_headers(pairs: Iterable[tuple[bytes, bytes]]) -> dict[bytes, str]:
@@ -367,5 +385,5 @@ def join_headers(pairs: Iterable[tuple[bytes, bytes]]) -> dict[bytes, str]:
     for name, value in pairs:
         name = name.lower()
         text = value.decode("latin-1")
-        headers[name] = f"{headers[name]}, {text}" if name in headers else text
+        headers[name] = join_repeated(name, headers[name], text) if name in headers else text
     return headers

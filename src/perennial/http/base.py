@@ -11,6 +11,7 @@ from perennial.http.compression import respond as respond_compressed
 from perennial.http.errors import reject
 from perennial.http.exchange import Exchange, Headers, Request
 from perennial.http.live import LiveReads, LongPoll, SseReader, incarnation
+from perennial.http.paths import own_url
 from perennial.http.query import parse_query
 from perennial.protocol import headers as h
 from perennial.protocol.append import Append
@@ -89,18 +90,21 @@ class StreamSurface:
         if ttl_text is not None and expires_text is not None:
             return Malformed("send Stream-TTL or Stream-Expires-At, not both")
         ttl = None if ttl_text is None else h.parse_count("Stream-TTL", ttl_text)
+        if isinstance(ttl, Malformed):
+            return ttl
         expires_at = None if expires_text is None else h.parse_expires_at(expires_text)
+        if isinstance(expires_at, Malformed):
+            return expires_at
         fork = self._parse_fork(request)
-        for parsed in (ttl, expires_at, fork):
-            if isinstance(parsed, Rejected):
-                return parsed
+        if isinstance(fork, Rejected):
+            return fork
         return Create(
             body=request.body,
             content_type=content_type,
-            ttl_seconds=ttl,  # type: ignore[arg-type]
-            expires_at_ms=expires_at,  # type: ignore[arg-type]
+            ttl_seconds=ttl,
+            expires_at_ms=expires_at,
             closed=h.parse_closed(get(h.STREAM_CLOSED)),
-            fork=fork,  # type: ignore[arg-type]
+            fork=fork,
         )
 
     def _parse_fork(self, request: Request) -> ForkRequest | Rejected | None:
@@ -114,7 +118,7 @@ class StreamSurface:
             if offset_text is not None or sub_text is not None:
                 return Malformed("Stream-Fork-Offset and Stream-Fork-Sub-Offset need Stream-Forked-From")
             return None
-        path = decode_path(source.encode("latin-1"))
+        path = decode_path(_below(request.root, source.encode("latin-1")))
         address = path if isinstance(path, Malformed) else self._resolve(path)
         if isinstance(address, Rejected):
             return address
@@ -145,7 +149,7 @@ class StreamSurface:
         if isinstance(outcome, Exists):
             exchange.respond(200, headers)
             return
-        headers.append((b"location", _own_url(exchange.request)))
+        headers.append((b"location", own_url(exchange.request)))
         exchange.respond(201, headers)
 
     # POST
@@ -365,6 +369,6 @@ def _producer_headers(epoch: int, seq: int) -> Headers:
     return [(h.PRODUCER_EPOCH, b"%d" % epoch), (h.PRODUCER_SEQ, b"%d" % seq)]
 
 
-def _own_url(request: Request) -> bytes:
-    host = request.headers.get(b"host")
-    return request.path if host is None else f"{request.scheme}://{host}".encode("latin-1") + request.path
+def _below(root: bytes, path: bytes) -> bytes:
+    """A path as this application knows it. Clients that know it below another one may name either."""
+    return path[len(root) :] if root and path.startswith(root + b"/") else path

@@ -9,6 +9,7 @@ import msgspec
 from perennial.http.access.identity import READ, BeyondScope
 from perennial.http.errors import reject
 from perennial.http.exchange import Exchange
+from perennial.http.paths import own_path
 from perennial.http.query import parse_query
 from perennial.protocol.rejections import BucketMissing, Malformed, Rejected
 from perennial.service.listing import describe_bucket, encode_page, list_streams
@@ -66,7 +67,7 @@ class BucketSurface:
         if isinstance(outcome, Rejected):
             reject(exchange, outcome)
         else:
-            exchange.respond(status, [(b"location", exchange.request.path)] if status == 201 else [])
+            exchange.respond(status, [(b"location", own_path(exchange.request))] if status == 201 else [])
 
 
 def _parse_limit(text: str | None) -> int | Malformed:

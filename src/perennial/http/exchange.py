@@ -15,7 +15,10 @@ Body = bytes | Sequence[bytes | memoryview]
 
 
 class Request:
-    """One parsed request. Header names are lower case; repeated headers are joined with a comma."""
+    """One parsed request. Header names are lower case; repeated headers are joined, see `join_repeated`."""
+
+    # Where the application is mounted in another one, percent-encoded. Only a subclass knows of such a place.
+    root: bytes = b""
 
     __slots__ = (
         "body",
@@ -52,6 +55,12 @@ class Request:
         self.identity: Identity | None = None
         # Where the answer is counted, by its status; the application's choice.
         self.tally: dict[int, int] | None = None
+
+
+def join_repeated(name: bytes, first: str, second: str) -> str:
+    """One value for two headers of a name (RFC 9110, 5.2). Cookies have their own way (RFC 6265, 5.4): over
+    HTTP/2 each may come as a header of its own."""
+    return f"{first}; {second}" if name == b"cookie" else f"{first}, {second}"
 
 
 class BodySink(Protocol):

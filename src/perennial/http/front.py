@@ -1,4 +1,4 @@
-"""What happens to a request before it is routed, when asked for: proxy headers, ids, rates, the log.
+"""What happens to a request before it is routed, when asked for: proxy headers, ids, rates, the log, traces.
 
 A server without any of this set up does not come here, except for a request that brings an id of its own.
 """
@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -22,7 +22,11 @@ from perennial.http.exchange import Exchange, Headers, Request
 from perennial.http.forwarded import TrustedProxies
 from perennial.http.observed import ObservedExchange
 from perennial.http.rates import Rates, address_name
+from perennial.http.tracing import Tracing
 from perennial.settings import Settings
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
 
 REQUEST_ID: Final = b"x-request-id"
 # Whoever watches the server must get through when everyone else does not.
@@ -36,13 +40,14 @@ Answer = Callable[[Exchange], None]
 
 
 class Front:
-    def __init__(self, settings: Settings, gate: Gate) -> None:
+    def __init__(self, settings: Settings, gate: Gate, tracing: Tracing | None = None) -> None:
         self._gate = gate
+        self._tracing = tracing
         self._proxies = TrustedProxies(settings.trusted_proxies)
         self.rates = Rates(settings.rate_requests, settings.rate_bytes)
         self._log = open_log() if settings.access_log else None
         # Has every request to pass here?
-        self.busy = self._proxies.any or self.rates.limited or self._log is not None
+        self.busy = self._proxies.any or self.rates.limited or self._log is not None or tracing is not None
 
     def receive(self, exchange: Exchange, answer: Answer) -> None:
         """Let `answer` have the exchange, or refuse it."""
@@ -63,10 +68,12 @@ class Front:
         if self._proxies.any:
             self._proxies.apply(request)
         sent_id = request.headers.get(REQUEST_ID, "")
-        if self._log is None and not self.rates.counts_bytes and not sent_id:
+        tracing = self._tracing
+        if self._log is None and not self.rates.counts_bytes and not sent_id and tracing is None:
             return exchange
         request_id = sent_id if _SANE_ID.fullmatch(sent_id) else secrets.token_hex(8)
-        over = partial(self._over, request_id, time.perf_counter())
+        span = None if tracing is None else tracing.begin(request, request_id)
+        over = partial(self._over, request_id, time.perf_counter(), span)
         return ObservedExchange(exchange, [(REQUEST_ID, request_id.encode())], over)
 
     def _name(self, request: Request) -> str:
@@ -76,7 +83,16 @@ class Front:
                 return identity.name
         return address_name(request.client)
 
-    def _over(self, request_id: str, began_at: float, exchange: ObservedExchange, broken: bool) -> None:
+    def _over(
+        self,
+        request_id: str,
+        began_at: float,
+        span: "Span | None",
+        exchange: ObservedExchange,
+        broken: bool,
+    ) -> None:
+        if span is not None and self._tracing is not None:
+            self._tracing.end(span, exchange, received(exchange.request), broken)
         name = self._name(exchange.request)
         if exchange.sent and self.rates.counts_bytes:
             self.rates.charge(name, exchange.sent)

@@ -8,7 +8,7 @@ from perennial.http.exchange import Body, Exchange, Headers, SharedChunk
 class ObservedExchange(Exchange):
     """Stands in front of another one. Made only when something wants to know; see `front`."""
 
-    __slots__ = ("_extra", "_inner", "_on_closed", "_over", "sent", "status")
+    __slots__ = ("_extra", "_inner", "_on_closed", "_over", "aborted", "sent", "status")
 
     def __init__(
         self, inner: Exchange, extra: Headers, over: Callable[["ObservedExchange", bool], None]
@@ -20,6 +20,7 @@ class ObservedExchange(Exchange):
         self._over: Callable[[ObservedExchange, bool], None] | None = over  # with True: broken off
         self.status = 0
         self.sent = 0  # bytes of the answer's body
+        self.aborted = False  # by us, not by the peer
         inner.on_closed = self._closed
 
     def respond(self, status: int, headers: Headers, body: Body = b"") -> None:
@@ -48,6 +49,7 @@ class ObservedExchange(Exchange):
         self._finish(broken=False)
 
     def abort(self) -> None:
+        self.aborted = True
         self._inner.abort()
         self._finish(broken=True)
 

@@ -13,7 +13,7 @@ NO_STORE: Final = (b"cache-control", b"no-store")
 
 
 class Readiness:
-    """Why traffic should go elsewhere. While the store recovers nobody listens, and there is no answer."""
+    """Why traffic should go elsewhere. While the store is not even open, `recovering` answers for us."""
 
     def __init__(self, service: StreamService) -> None:
         self._service = service

@@ -10,7 +10,7 @@ from typing import Final, NoReturn, Protocol
 
 import httptools
 
-from perennial.http.exchange import Handler, Request
+from perennial.http.exchange import Handler, Request, join_repeated
 from perennial.http.limits import Limits
 
 IDLE: Final = 0  # between requests
@@ -274,7 +274,7 @@ class RequestReader:
         self._repeated += 1
         if self._repeated > self._limits.header_count:
             self._stop(431, "too many headers")
-        return f"{self._headers[name]}, {text}"
+        return join_repeated(name, self._headers[name], text)
 
     def _count_unfinished(self, size: int, body_grew: bool) -> None:
         """A piece has ended inside a request. llhttp would let all but the body grow without end."""

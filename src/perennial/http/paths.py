@@ -72,6 +72,17 @@ def parse_bucket_path(raw: bytes) -> BucketPath | Malformed:
     return Malformed("a stream id must not contain '/'; below a stream there are only snapshot and bootstrap")
 
 
+def own_path(request: Request) -> bytes:
+    """The path under which the client knows what it asked for: also below another application."""
+    return request.root + request.path
+
+
+def own_url(request: Request) -> bytes:
+    host = request.headers.get(b"host")
+    origin = b"" if host is None else f"{request.scheme}://{host}".encode("latin-1")
+    return origin + request.root + request.path
+
+
 # Decoding and checking a name takes 2.4 µs, longer than deciding the append it is for (1.3 µs).
 @lru_cache(maxsize=16_384)
 def resolve_raw_stream(path: bytes) -> tuple[str, str] | Rejected:

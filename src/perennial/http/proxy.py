@@ -17,6 +17,7 @@ from perennial.http.access.identity import MISSING, READ, WRITE
 from perennial.http.base import StreamSurface
 from perennial.http.errors import JSON_TYPE, NO_STORE
 from perennial.http.exchange import CORS_HEADERS, Body, Exchange, Headers, Request, is_plain_write
+from perennial.http.paths import own_url
 from perennial.http.query import parse_query
 from perennial.protocol import forwarding as f
 from perennial.protocol.headers import parse_count
@@ -192,9 +193,7 @@ class ProxySurface:
 
     def _location(self, request: Request, stream_id: str, ttl: int) -> tuple[bytes, bytes]:
         signed = self._proxy.signer.sign(stream_id, ttl, time.time())
-        host = request.headers.get(b"host")
-        base = request.path if host is None else f"{request.scheme}://{host}".encode("latin-1") + request.path
-        return b"location", b"%b/%b?%b" % (base, stream_id.encode(), signed.query.encode())
+        return b"location", b"%b/%b?%b" % (own_url(request), stream_id.encode(), signed.query.encode())
 
     # One stream
 

@@ -143,6 +143,7 @@ def serve_stream(exchange: Exchange, streams: StreamSurface, gate: Gate, bucket:
 
 
 def refuse_method(exchange: Exchange, allowed: str) -> None:
+    allowed += ", OPTIONS"  # which every address answers
     headers = [(b"allow", allowed.encode())]
     fail(exchange, 405, "METHOD_NOT_ALLOWED", f"this address knows {allowed}", headers)
 

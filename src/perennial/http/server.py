@@ -5,8 +5,10 @@ import os
 import socket
 import ssl
 import time
+from collections.abc import Sequence
 from typing import Protocol
 
+from perennial.http.binding import bind
 from perennial.http.connection import Connection
 from perennial.http.exchange import Handler
 from perennial.http.limits import Limits
@@ -14,10 +16,6 @@ from perennial.http.state import ServerState
 
 BACKLOG = 4096
 TICK_SECONDS = 0.5
-
-# How much may lie unsent in the kernel for one peer. The default runs to megabytes, which would hide a slow
-# reader from us (its buffer space frees up in steps of many seconds) and cost as much for each of them.
-UNSENT_BYTES = 128 * 1024
 
 
 class DrainingHandler(Handler, Protocol):
@@ -46,7 +44,7 @@ class Server:
         self._state = ServerState(
             handler, limits or Limits(), time.monotonic(), time.time(), secure=tls is not None
         )
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []  # one for every address
         self._tick_handle: asyncio.TimerHandle | None = None
 
     @property
@@ -63,46 +61,48 @@ class Server:
         """Connections beyond the limit, since the start."""
         return self._state.turned_away
 
-    async def start(self) -> None:
+    async def start(self, sockets: Sequence[socket.socket] | None = None) -> None:
+        """On `sockets`, if the address has been taken already (see `binding`). They become the server's."""
         loop = asyncio.get_running_loop()
         state = self._state
-        if self._path is not None:
-            self._server = await loop.create_unix_server(
-                lambda: Connection(state), self._path, backlog=BACKLOG, ssl=self._tls
-            )
-        else:
-            self._server = await loop.create_server(
+        bound = bind(self._host, self._port, self._path) if sockets is None else sockets
+        if self._path is None:
+            self._port = bound[0].getsockname()[1]
+        for each in bound:
+            listen = loop.create_server if each.family != socket.AF_UNIX else loop.create_unix_server
+            server = await listen(
                 lambda: Connection(state),
-                self._host,
-                self._port,
+                sock=each,
                 backlog=BACKLOG,
-                reuse_address=True,
                 ssl=self._tls,
                 ssl_handshake_timeout=None if self._tls is None else state.limits.header_seconds,
             )
-            self._port = self._server.sockets[0].getsockname()[1]
-            for listener in self._server.sockets:  # accepted sockets inherit it
-                listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
+            self._servers.append(server)
         self._tick()
 
     async def stop(self, grace: float = 10.0) -> None:
         """Accept nothing new, end live reads, let begun answers finish; cut what is left after `grace`."""
-        if self._server is None:
+        if not self._servers:
             return
         state = self._state
         state.draining = True
-        self._server.close()
-        self._server = None
+        self.stop_listening()
         self._handler.drain()
         for connection in tuple(state.connections):
             connection.drain()
         try:
-            await self._wait_for_connections(grace)
+            await self.wait_until_left(grace)
         finally:
             if self._tick_handle is not None:
                 self._tick_handle.cancel()
 
-    async def _wait_for_connections(self, grace: float) -> None:
+    def stop_listening(self) -> None:
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
+
+    async def wait_until_left(self, grace: float) -> None:
+        """Until no connection is left, or else cut those that are after `grace`."""
         if not self._state.connections:
             return
         gone = asyncio.Event()

@@ -8,6 +8,7 @@ from typing import Any, Final
 from perennial.http.base import visible_stream
 from perennial.http.errors import reject
 from perennial.http.exchange import Exchange, Headers, Request
+from perennial.http.paths import own_path
 from perennial.http.query import parse_query
 from perennial.http.streaming import Pump
 from perennial.protocol import headers as h
@@ -89,7 +90,7 @@ class SnapshotSurface:
             reject(exchange, SnapshotMissing())
             return
         offset = format_offset(snapshot.offset).encode()
-        location = exchange.request.path.rstrip(b"/") + b"/" + offset
+        location = own_path(exchange.request).rstrip(b"/") + b"/" + offset
         headers = [
             (b"location", location),
             (h.STREAM_SNAPSHOT_OFFSET, offset),

@@ -120,7 +120,7 @@ class Proxy:
             frame = encode_error(response_id, "UPSTREAM_ERROR", message)
             self._ledger.finish(stream_id, response_id, frame, lambda outcome, state: None)
         if cut_off:
-            log.info("%d responses were cut off by the last stop and have been ended", len(cut_off))
+            log.info("responses that the last stop cut off have been ended: %d", len(cut_off))
 
     def drain(self) -> None:
         """The server is going away: begin nothing, and end what has begun with an Error frame."""

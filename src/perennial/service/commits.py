@@ -164,7 +164,8 @@ class Committer:
         if handle.last_commit is not commit:
             commit.handles[handle] = None
             handle.last_commit = commit
-            self.enlist()
+            if not commit.changed:
+                self.enlist()
         return commit
 
     def answer(self, handle: StreamHandle, reply: Reply, outcome: Any, state: StreamState | None) -> None:

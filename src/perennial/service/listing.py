@@ -9,13 +9,15 @@ from perennial.service.streams import StreamService
 from perennial.store.keys import stream_key
 
 
-class Listed(msgspec.Struct, frozen=True):
+class Listed(msgspec.Struct, frozen=True, omit_defaults=True):
     stream_id: str
     status: str
     content_type: str
     tail_offset: int
     created_at_ms: int
     last_write_at_ms: int
+    # Of a fork: what it shows of its source, and what no feed row of its own tells of.
+    inherited_bytes: int = 0
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -56,6 +58,7 @@ def _listed(name: str, state: StreamState) -> Listed:
         tail_offset=state.tail,
         created_at_ms=state.created_ms,
         last_write_at_ms=state.last_write_ms,
+        inherited_bytes=state.base,
     )
 
 

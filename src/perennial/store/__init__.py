@@ -11,5 +11,6 @@ Module map:
 - `archives`   a copy of the store on its way out
 - `rocks_batch` changes that RocksDB makes together
 - `hot_blocks` large blocks that were read lately
+- `claiming`   being the one process on a directory
 - `wal`        making written commits durable: fdatasync of the write-ahead log
 """

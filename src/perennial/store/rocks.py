@@ -24,7 +24,8 @@ from rocksdict import (
 from perennial.protocol.state import ProducerState
 from perennial.store import keys
 from perennial.store.blocks import Block
-from perennial.store.errors import StoreCorrupt, StoreError, StoreFull, StoreLocked
+from perennial.store.claiming import in_use
+from perennial.store.errors import StoreCorrupt, StoreError, StoreFull
 from perennial.store.hot_blocks import HotBlocks
 from perennial.store.interface import Batch, BucketRow, StreamRow
 from perennial.store.keys import LAST, Garbage
@@ -384,9 +385,7 @@ def _check_manifest(rocks: Path) -> None:
 def _opening_failed(directory: Path, error: Exception) -> StoreError:
     text = str(error)
     if "lock" in text.lower() and "LOCK" in text:
-        return StoreLocked(
-            f"{directory} is in use by another process; stop it, or choose another --data directory"
-        )
+        return in_use(directory)
     if _is_full(text):
         return StoreFull(
             f"no space left in {directory}, and opening needs some: free a little. Nothing was lost"
