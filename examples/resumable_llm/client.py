@@ -7,9 +7,10 @@ python client.py resume
 import argparse
 import json
 import os
+import sys
 from pathlib import Path
 
-from perennial.client import ProxyClient, ProxyResponse
+from perennial.client import ProxyClient, ProxyResponse, ResponseFailed
 
 BOOKMARK = Path("bookmark.json")
 
@@ -66,10 +67,15 @@ def main() -> None:
             with proxy.stream("POST", options.model, json={"prompt": options.prompt}) as response:
                 show(response, cut_after=options.cut_after)
         else:
+            if not BOOKMARK.exists():
+                sys.exit("there is nothing to resume: no answer was cut off here")
             place = json.loads(BOOKMARK.read_text())
             with proxy.resume(place["url"], place["id"], offset=place["offset"]) as response:
                 show(response, place["rest"].encode("latin-1"))
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except ResponseFailed as failure:
+        sys.exit(f"\n[the answer ends here: {failure}]")

@@ -1,3 +1,4 @@
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,3 +16,9 @@ def perennial(shared_server: ServerProcess, tmp_path: Path) -> Command:
 def name(request: pytest.FixtureRequest) -> str:
     """A stream that no other test has."""
     return f"cli-{request.node.name[:80]}".replace("[", "-").replace("]", "")
+
+
+@pytest.fixture
+def server_with_a_token(tmp_path: Path) -> Iterator[ServerProcess]:
+    with ServerProcess(tmp_path / "guarded", {"PERENNIAL_AUTH_TOKENS": "secret"}) as running:
+        yield running

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 PATIENCE_SECONDS = 60
 
@@ -44,11 +44,11 @@ class Command:
         assert ended.code == 0, ended
         return ended.out
 
-    def begin(self, *arguments: object) -> subprocess.Popen[bytes]:
+    def begin(self, *arguments: object, stdout: int | IO[bytes] = subprocess.PIPE) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             [sys.executable, "-m", "perennial", *map(str, arguments)],
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            stdout=stdout,
             stderr=subprocess.PIPE,
             cwd=self.directory,
             env=self.environment,

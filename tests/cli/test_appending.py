@@ -1,10 +1,12 @@
 """`append`, `read`, `tail`, `snapshot`, `bootstrap`: bytes in, the same bytes out."""
 
 import json
+import os
 import random
 import signal
 import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from perennial.cli.exits import Code
 from tests.cli.run import Command
@@ -44,6 +46,25 @@ def test_lines_of_text_keep_their_breaks(perennial: Command, name: str) -> None:
     perennial.ok("create", name, "-t", "text/plain")
     perennial.ok("append", name, "--lines", stdin=b"one\ntwo\nthree")
     assert perennial.ok("read", name) == b"one\ntwo\nthree"
+
+
+def test_text_that_is_no_utf_8_is_appended_as_it_was_typed(perennial: Command, name: str) -> None:
+    perennial.ok("create", name, "-d", os.fsdecode(b"\xff1"))
+    perennial.ok("append", name, "-d", os.fsdecode(b"\xff2"))
+    perennial.ok("close", name, "-d", os.fsdecode(b"\xff3"))
+    assert perennial.ok("read", name) == b"\xff1\xff2\xff3"
+
+
+def test_appending_to_a_missing_stream_says_how_to_create_it(perennial: Command, name: str) -> None:
+    ended = perennial("append", name, "-d", "x")
+    assert ended.code == Code.NOT_FOUND
+    assert "--create" in ended.err
+
+
+def test_a_directory_is_not_appended(perennial: Command, name: str) -> None:
+    ended = perennial("append", name, perennial.directory)
+    assert ended.code == Code.USAGE
+    assert "is a directory" in ended.err
 
 
 def test_bad_json_is_refused_with_the_reason(perennial: Command, name: str) -> None:
@@ -130,6 +151,44 @@ def test_tail_goes_on_where_a_lost_server_left_it(server: ServerProcess, name: s
         perennial.ok("close", name)
         assert tail.wait(30) == 0
         assert tail.stdout.read() == b"", "nothing twice"
+
+
+def test_tail_from_now_outlives_the_server_before_anything_came(server: ServerProcess, name: str) -> None:
+    perennial = Command(server.url, server.data.parent)
+    perennial.ok("create", name, "-t", "text/plain", "-d", "old")
+    with perennial.begin("tail", name) as tail:
+        with Wire(server.port) as wire:
+            while b'live_readers{mode="long-poll"} 1' not in wire.request("GET", "/metrics").body:
+                time.sleep(0.01)
+        server.kill()
+        server.start()
+        perennial.ok("append", name, "-d", "new\n")
+        perennial.ok("close", name)
+        assert tail.wait(30) == 0
+        assert tail.stdout is not None
+        assert tail.stdout.read() == b"new\n", "nothing of before, nothing missed"
+
+
+def test_append_waits_for_a_server_that_is_starting(perennial: Command) -> None:
+    asked: list[str] = []
+
+    class Starting(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            self.rfile.read(int(self.headers.get("content-length") or 0))
+            asked.append(self.command)
+            self.send_response(503 if len(asked) == 1 else 200)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        do_HEAD = do_POST = answer  # noqa: N815
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Starting) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        ended = perennial("append", "x", "-d", "y", "--url", f"http://127.0.0.1:{server.server_port}")
+        server.shutdown()
+    assert ended.code == 0, ended
+    assert "trying again" in ended.err
+    assert asked == ["HEAD", "HEAD", "POST"]
 
 
 def test_append_outlives_the_server_and_doubles_nothing(server: ServerProcess, name: str) -> None:

@@ -106,7 +106,9 @@ def test_tokens_are_made_listed_and_revoked(tmp_path: Path) -> None:
     listed = perennial.ok("token", "list").decode()
     assert "reader" in listed
     assert "agents a/*" in listed
-    perennial.ok("token", "revoke", "reader")
+    assert (
+        perennial("token", "revoke", "reader").err == "revoked reader; a running server notices on SIGHUP\n"
+    )
     assert perennial("token", "revoke", "reader").code == Code.NOT_FOUND
     left = file.read_text()
     assert left.startswith("# ours\n")
@@ -119,11 +121,7 @@ def test_a_server_takes_the_tokens_it_was_given(tmp_path: Path) -> None:
     reader = perennial.ok("token", "create", "reader").decode().strip()
     writer = perennial.ok("token", "create", "writer", "-s", "read", "-s", "write").decode().strip()
 
-    class Guarded(ServerProcess):
-        def command(self) -> list[str]:
-            return [*super().command(), "--config", str(tmp_path / "perennial.toml")]
-
-    with Guarded(tmp_path / "data") as server:
+    with ServerProcess(tmp_path / "data", {"PERENNIAL_CONFIG": str(tmp_path / "perennial.toml")}) as server:
         perennial.url = server.url
         assert perennial("create", "s").code == Code.DENIED
         assert perennial("create", "s", "--token", reader).code == Code.DENIED

@@ -1,6 +1,7 @@
 """`create`, `head`, `ls`, `close`, `rm`, `fork`, `bucket`, and the exit codes they share."""
 
 import json
+import os
 import socket
 
 import pytest
@@ -105,6 +106,28 @@ def test_a_missing_stream_is_not_found(perennial: Command, command: str) -> None
     assert ended.err.startswith("perennial: ")
 
 
+@pytest.mark.parametrize("command", ["read", "tail"])
+def test_what_is_no_stream_is_not_printed_for_ever(perennial: Command, command: str) -> None:
+    ended = perennial(command, "/healthz")
+    assert (ended.code, ended.out) == (Code.NOT_FOUND, b"")
+    assert "is not a stream" in ended.err
+
+
+def test_a_name_that_is_no_utf_8_is_refused_in_a_sentence(perennial: Command) -> None:
+    ended = perennial("create", os.fsdecode(b"\xff"))
+    assert ended.code == Code.FAILED
+    assert ended.err.startswith("perennial: ")
+
+
+def test_output_that_cannot_be_written_is_told_in_a_sentence(perennial: Command, name: str) -> None:
+    perennial.ok("create", name, "-d", "x")
+    for arguments in (("read", name), ("head", name)):
+        with open("/dev/full", "wb") as full, perennial.begin(*arguments, stdout=full) as command:
+            assert command.wait(20) == Code.FAILED
+            assert command.stderr is not None
+            assert command.stderr.read() == b"perennial: cannot go on: [Errno 28] No space left on device\n"
+
+
 def test_nobody_listening_is_told_apart_from_everything_else(perennial: Command) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -121,7 +144,12 @@ def test_nobody_listening_is_told_apart_from_everything_else(perennial: Command)
         ("read",),
         ("read", "x", "--nope"),
         ("read", "x", "--url", "ftp://x"),
+        ("read", "x", "--url", "http://"),
+        ("read", "x", "--url", "http://host:port"),
+        ("read", "x", "--url", "http://[::1"),
         ("snapshot", "x", "-p", "f"),
+        ("read", "x", "--token", "two\nlines"),
+        ("create", "x", "--content-type", os.fsdecode(b"text/\xff")),
     ],
 )
 def test_wrong_usage(perennial: Command, arguments: tuple[str, ...]) -> None:

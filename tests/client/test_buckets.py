@@ -4,7 +4,15 @@ from typing import Any
 
 import pytest
 
-from perennial.client import BucketInfo, Disconnected, Refused
+from perennial.client import (
+    AsyncClient,
+    AsyncProxyClient,
+    BucketInfo,
+    Client,
+    Disconnected,
+    ProxyClient,
+    Refused,
+)
 from tests.client.both import bucket, client, extensions_host, kind, new_client
 from tests.extensions.api import JSON, Bucket
 
@@ -49,6 +57,15 @@ def test_a_listing_goes_through_all_its_pages(client: Any, bucket: Bucket) -> No
     assert (listed.status, listed.content_type, listed.tail_offset) == ("Closed", JSON, 1)
     assert listed.created_at_ms <= listed.last_write_at_ms
     assert list(client.streams(bucket.id, "none")) == []
+
+
+@pytest.mark.parametrize(
+    "url", ["127.0.0.1:4437", "localhost", "http://", "http://host:port", "ftp://host", ""]
+)
+@pytest.mark.parametrize("client_type", [Client, AsyncClient, ProxyClient, AsyncProxyClient])
+def test_what_is_no_url_is_said_to_be_none(client_type: Any, url: str) -> None:
+    with pytest.raises(ValueError, match="is not the URL of a server"):
+        client_type(url)
 
 
 def test_a_server_that_is_not_there_is_said_to_be_so(kind: str) -> None:

@@ -47,6 +47,9 @@ def test_a_cut_off_answer_is_resumed_without_loss_or_repeat(
         assert (tmp_path / "bookmark.json").stat().st_mode & 0o777 == 0o600
         rest = client("resume")
         assert rest.returncode == 0, rest.stderr
+        again = client("resume")
+        assert (again.returncode, again.stdout) == (1, "")
+        assert again.stderr == "there is nothing to resume: no answer was cut off here\n"
         told = cut.stdout.partition("[")[0].split() + rest.stdout.split()
 
     answer = re.search(r"ANSWER = \((.*?)\n\)", (HOME / "upstream.py").read_text(), re.DOTALL)

@@ -55,6 +55,7 @@ def test_without_a_known_token_nothing_is_told(server: OperatedServer, authoriza
         assert there.status_code == 401
         assert there.headers["www-authenticate"] == 'Bearer realm="perennial"'
         assert there.content == missing.content
+        assert ("this one is wrong" in there.text) == (authorization is not None)
         assert set(statuses(client, "/v1/stream/there").values()) == {401}
         for path in ("/ds/agents", "/ds/agents/streams", "/v1/feed/agents", "/", "/nowhere"):
             assert client.get(path).status_code == 401

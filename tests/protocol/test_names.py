@@ -39,6 +39,14 @@ def test_a_stream_name_does_not_walk_the_tree(name: str) -> None:
     assert isinstance(check_stream_name(name), Malformed)
 
 
+def test_a_slash_too_many_is_called_one() -> None:
+    assert check_stream_name("") == Malformed("the name of the stream is missing")
+    for name in ("a/", "/a", "a//b"):
+        assert check_stream_name(name) == Malformed(
+            "a stream name must not begin or end with '/', or have '//'"
+        )
+
+
 def test_a_stream_name_is_measured_in_bytes() -> None:
     assert check_stream_name("x" * MAX_NAME_BYTES) == "x" * MAX_NAME_BYTES
     assert isinstance(check_stream_name("x" * (MAX_NAME_BYTES + 1)), Malformed)

@@ -20,6 +20,7 @@ Data goes to standard output, talk to standard error. A module imports what it n
 `perennial --help` must not wait for a database it will not open.
 """
 
+import os
 import sys
 from typing import Annotated
 
@@ -38,7 +39,7 @@ from perennial.cli import (
     tokens,
     upkeep,
 )
-from perennial.cli.exits import Trouble, report
+from perennial.cli.exits import Code, Trouble, report
 
 app = typer.Typer(
     help="Perennial: durable streams over HTTP.",
@@ -58,11 +59,25 @@ for group in (
 
 
 def main() -> None:
+    _stand_in_for_closed_streams()
     try:
         app()
     except Trouble as trouble:
         report(trouble)
         sys.exit(trouble.code)
+    except OSError as error:  # of our own output: a pipe that broke was typer's business already
+        report(Trouble(Code.FAILED, f"cannot go on: {error}"))
+        sys.exit(Code.FAILED)
+
+
+def _stand_in_for_closed_streams() -> None:
+    """`<&-` and `>&-` leave us no stream at all. They mean: nothing to read, nowhere to write."""
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull)  # noqa: SIM115
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
 
 
 @app.callback(invoke_without_command=True)

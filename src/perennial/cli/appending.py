@@ -24,7 +24,8 @@ def register(app: typer.Typer) -> None:
 def append(
     name: Name,
     files: Annotated[
-        list[Path] | None, typer.Argument(help="Files to append; - or none: standard input.")
+        list[Path] | None,
+        typer.Argument(metavar="FILE", help="Files to append; - or none: standard input."),
     ] = None,
     data: Annotated[
         list[str] | None, typer.Option("--data", "-d", help="Append this; can be given many times.")
@@ -57,11 +58,13 @@ def append(
 
     if data and files:
         die("give --data or files, not both", Code.USAGE)
-    missing = [str(path) for path in files or [] if str(path) != "-" and not path.is_file()]
-    if missing:
-        die(f"no such file: {', '.join(missing)}", Code.USAGE)
+    for path in files or []:
+        if str(path) != "-" and not path.exists():
+            die(f"no such file: {path}", Code.USAGE)
+        if path.is_dir():
+            die(f"{path} is a directory", Code.USAGE)
     with Session(url, token, bucket) as session:
-        kind = _prepare(session, name, content_type, create)
+        kind = _prepare(session, name, content_type, create, retry)
         sender = Sender(session, name, kind, producer, epoch, retry)
         pieces = Pieces(kind, files or [], data or [], lines, steady=producer is not None)
         with watching(pieces.total_bytes, progress) as advance:
@@ -74,19 +77,33 @@ def append(
     say(f"appended {sender.summary} to {name}")
 
 
-def _prepare(session: "Session", name: str, content_type: str | None, create: bool) -> str:
+def _prepare(session: "Session", name: str, content_type: str | None, create: bool, patience: float) -> str:
     """The stream's content type; creates the stream if asked to."""
     url = session.stream(name)
-    if create:
-        found = session.request("HEAD", url, accept=(200, 404))
-        if found.status == 404:
-            kind = content_type or "application/octet-stream"
-            session.request("PUT", url, {"content-type": kind})
-            say(f"created {name} ({kind})")
-            return kind
-    else:
-        found = session.request("HEAD", url)
+    found = _look(session, url, patience)
+    if found.status == 404:
+        if not create:
+            die(f"there is no stream {name}", Code.NOT_FOUND, "--create makes it on the way")
+        kind = content_type or "application/octet-stream"
+        session.request("PUT", url, {"content-type": kind})
+        say(f"created {name} ({kind})")
+        return kind
     return found.headers.get("content-type", content_type or "application/octet-stream")
+
+
+def _look(session: "Session", url: str, seconds: float) -> "Reply":
+    """A server that is starting or cannot do it now is waited for; one that is not there is not."""
+    from perennial.cli.session import Patience
+
+    patience = Patience(seconds)
+    while True:
+        try:
+            return session.request("HEAD", url, accept=(200, 404))
+        except Trouble as trouble:
+            if trouble.code != Code.UNAVAILABLE:
+                raise
+            if patience.wait(trouble):
+                say(f"{trouble.message}; trying again for {seconds:g} seconds")
 
 
 class Sender:
@@ -117,8 +134,9 @@ class Sender:
     @property
     def summary(self) -> str:
         noun = "message" if self.messages == 1 else "messages"
+        reached = f" up to offset {self._offset}" if self._offset else ""
         known = f", {self._repeated} requests of it stored before" if self._repeated else ""
-        return f"{self.messages} {noun} up to offset {self._offset or 'unchanged'}{known}"
+        return f"{self.messages} {noun}{reached}{known}"
 
     def _accept(self, reply: "Reply") -> None:
         # 204 says: that one I had already. It is also what servers without producers answer.

@@ -30,7 +30,7 @@ def bench(
     url: Url = DEFAULT_URL,
     token: Token = None,
 ) -> None:
-    """Append, read and tail for a few seconds, on streams that are removed afterwards.
+    """Append, read and tail for a few seconds. The streams are removed afterwards.
 
     Client and server share the machine if the server is local, and this client is not a fast one: take the
     figures as a lower bound.
@@ -42,6 +42,8 @@ def bench(
         figures = asyncio.run(_Bench(url, token, seconds, connections, size, streams).run())
     except OSError as error:
         die(f"cannot connect to {url}: {error.strerror or error}", Code.UNREACHABLE)
+    except EOFError:
+        die(f"{url} went away in the middle", Code.UNREACHABLE)
     _print(figures)
 
 
@@ -74,12 +76,14 @@ class _Bench:
         self._paths = [f"/v1/stream/{run}/{number}" for number in range(streams)]
 
     async def run(self) -> list[Figures]:
+        from perennial.cli.session import CODES
+
         line = await self._connect()
         try:
             for path in self._paths:
                 status, _ = await line.ask("PUT", path, {"content-type": "text/plain"})
                 if status != 201:
-                    die(f"the server refuses to create streams ({status})", Code.FAILED)
+                    die(f"the server refuses to create streams ({status})", CODES.get(status, Code.FAILED))
             say(f"{self._connections} connections, {len(self._paths)} streams, {len(self._body)} bytes each")
             return [await self._appends(), await self._reads(line), await self._tail(line)]
         finally:

@@ -7,7 +7,7 @@ import typer
 from perennial.cli.exits import say
 from perennial.cli.options import DEFAULT_URL, Token, Url
 
-Bucket = Annotated[str, typer.Argument(help="The bucket's id.")]
+Bucket = Annotated[str, typer.Argument(metavar="BUCKET", help="The bucket's id.")]
 
 group = typer.Typer(help="Create, show and delete buckets.", no_args_is_help=True, rich_markup_mode=None)
 

@@ -1,6 +1,6 @@
 """Options and arguments that many commands share."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,14 +15,16 @@ def _complete_name(context: typer.Context, incomplete: str) -> list[str]:
     return suggest_names(given.get("url") or DEFAULT_URL, given.get("token"), given.get("bucket"), incomplete)
 
 
-Name = Annotated[
-    str,
-    typer.Argument(
-        metavar="NAME",
+def _stream(metavar: str) -> Any:
+    return typer.Argument(
+        metavar=metavar,
         help="A stream's name, a path that begins with '/', or a whole URL.",
         autocompletion=_complete_name,
-    ),
-]
+    )
+
+
+Name = Annotated[str, _stream("NAME")]
+Source = Annotated[str, _stream("SOURCE")]
 Url = Annotated[
     str, typer.Option("--url", "-u", envvar="PERENNIAL_URL", help="The server.", show_default=True)
 ]

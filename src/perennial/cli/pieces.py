@@ -1,5 +1,6 @@
 """What `append` sends: input cut into request bodies, by rules that give the same cuts for the same input."""
 
+import os
 import queue
 import sys
 import threading
@@ -37,7 +38,7 @@ class Pieces:
 
     def __iter__(self) -> Iterator[Piece]:
         for text in self._data:
-            yield Piece(text.encode(), 1, len(text))
+            yield Piece(os.fsencode(text), 1, len(text))  # byte for byte as it was typed
         for path in self._files:
             if str(path) == "-":
                 yield from self._cut(sys.stdin.buffer, is_live=True)

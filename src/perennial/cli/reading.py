@@ -96,7 +96,8 @@ class Reader:
         from perennial.client.wire import ConnectionLost
 
         join = "&" if "?" in self._url else "?"
-        mode = f"&live=long-poll{self._cursor}" if live and self.offset != "-1" else ""
+        # The first answer comes at once and tells where we are: from then on a lost connection costs nothing.
+        mode = f"&live=long-poll{self._cursor}" if live and self._reached else ""
         try:
             # A body is printed when it has come whole: what is printed and where to go on agree at all times.
             reply = self._session.try_once("GET", f"{self._url}{join}offset={self.offset}{mode}")
@@ -106,6 +107,8 @@ class Reader:
         if reply.status not in (200, 204):
             self._refused(refused(reply))
             return
+        if "stream-next-offset" not in reply.headers:
+            die(f"{self._url} is not a stream: the answer has no Stream-Next-Offset", Code.NOT_FOUND)
         self._reached = True
         self._patience.answered()
         self._took(reply)
@@ -114,7 +117,7 @@ class Reader:
         headers = reply.headers
         if reply.body:
             self._printer.show(reply.body, headers.get("content-type", ""))
-        self.offset = headers.get("stream-next-offset", self.offset)
+        self.offset = headers["stream-next-offset"]
         cursor = headers.get("stream-cursor")
         self._cursor = "" if cursor is None else f"&cursor={cursor}"
         self.up_to_date = reply.status == 204 or "stream-up-to-date" in headers

@@ -5,7 +5,9 @@ stands for itself, so that every server of the protocol can be used whatever its
 """
 
 import json
+import os
 import random
+import re
 import time
 from collections.abc import Iterator
 from types import TracebackType
@@ -13,7 +15,7 @@ from typing import Any, Final, NamedTuple, Self
 from urllib.parse import quote, urlsplit
 
 from perennial.cli.exits import Code, Trouble, die
-from perennial.client.calls import Call
+from perennial.client.calls import Call, server_url
 from perennial.client.wire import Answer, ConnectionLost, Wire
 
 TIMEOUT_SECONDS: Final = 90.0  # longer than any long-poll should take
@@ -36,10 +38,11 @@ CODES: Final = {
 
 # For answers without a body, as those to HEAD are.
 UNEXPLAINED: Final = {
-    401: "the server asks for a token: --token or PERENNIAL_TOKEN",
+    401: "the server asks for a token that it knows",
     403: "this token is not meant for that",
     404: "there is no such stream",
     410: "the stream is gone",
+    503: "the server cannot do it now",
 }
 
 
@@ -55,9 +58,10 @@ class Session:
     def __init__(
         self, url: str, token: str | None, bucket: str | None = None, timeout: float = TIMEOUT_SECONDS
     ) -> None:
-        if urlsplit(url).scheme not in ("http", "https"):
-            die(f"{url!r} is not the URL of a server", Code.USAGE, "it begins with http:// or https://")
-        self.url = url.rstrip("/")
+        try:
+            self.url = server_url(url)
+        except ValueError as error:
+            die(str(error), Code.USAGE)
         self.bucket = bucket
         self._token = token
         self._wire = Wire(timeout)
@@ -77,14 +81,14 @@ class Session:
         if name.startswith(("http://", "https://")):
             return name
         if name.startswith("/"):
-            return self.url + quote(name, SAFE)
+            return self.url + _encoded(name, SAFE)
         if self.bucket is None:
-            return f"{self.url}/v1/stream/{quote(name, SAFE)}"
+            return f"{self.url}/v1/stream/{_encoded(name, SAFE)}"
         return self.below_bucket(name)
 
     def below_bucket(self, *parts: str) -> str:
         """A URL of the extensions: the bucket, a stream in it, or what belongs to the stream."""
-        return "/".join([self.url, "ds", *(quote(part, "") for part in (self.bucket or "default", *parts))])
+        return "/".join([self.url, "ds", *(_encoded(part) for part in (self.bucket or "default", *parts))])
 
     def part_of(self, name: str, *parts: str) -> str:
         """The URL of a stream's snapshot or bootstrap."""
@@ -101,7 +105,11 @@ class Session:
     def open(self, method: str, url: str, headers: dict[str, str] | None = None, body: bytes = b"") -> Answer:
         """An answer whose body is still to be read. Raises `ConnectionLost`."""
         credentials = {"authorization": f"Bearer {self._token}"} if self._token else {}
-        return self._wire.send(Call(method, url, {**credentials, **(headers or {})}, body))
+        sent = {**credentials, **(headers or {})}
+        for header, value in sent.items():
+            if not _can_be_sent(value):
+                die(f"{header} cannot have line breaks, or what is no text", Code.USAGE)
+        return self._wire.send(Call(method, url, sent, body))
 
     def try_once(
         self, method: str, url: str, headers: dict[str, str] | None = None, body: bytes = b""
@@ -127,6 +135,16 @@ class Session:
         return reply
 
 
+def _can_be_sent(value: str) -> bool:
+    # Controls, and the surrogates that stand for bytes of an argument that are no UTF-8.
+    return re.search(r"[\x00-\x1f\x7f\ud800-\udfff]", value) is None
+
+
+def _encoded(name: str, safe: str = "") -> str:
+    """As bytes, since an argument need not be UTF-8; the server says what it thinks of that."""
+    return quote(os.fsencode(name), safe)
+
+
 def refused(reply: Reply) -> Trouble:
     """What an answer that is not a success means for the command."""
     try:
@@ -138,7 +156,8 @@ def refused(reply: Reply) -> Trouble:
     code = CODES.get(reply.status, Code.FAILED)
     if reply.status == 403 and "producer-epoch" in reply.headers:
         code = Code.CONFLICT  # fenced: another producer has taken over
-    return Trouble(code, f"{message} ({reply.status})")
+    hint = "--token or PERENNIAL_TOKEN says who you are" if reply.status == 401 else ""
+    return Trouble(code, f"{message} ({reply.status})", hint)
 
 
 def unreachable(url: str, error: ConnectionLost) -> Trouble:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from perennial.cli.exits import Code, die, say
-from perennial.cli.options import DEFAULT_URL, Bucket, ContentType, Name, Token, Url
+from perennial.cli.options import DEFAULT_URL, Bucket, Name, Token, Url
 
 
 def register(app: typer.Typer) -> None:
@@ -22,12 +22,14 @@ def snapshot(
     offset: Annotated[
         str | None, typer.Option("--offset", "-o", help="The snapshot stands for everything before it.")
     ] = None,
-    content_type: ContentType = None,
+    content_type: Annotated[
+        str | None, typer.Option("--content-type", "-t", help="Content type of the published snapshot.")
+    ] = None,
     url: Url = DEFAULT_URL,
     token: Token = None,
     bucket: Bucket = None,
 ) -> None:
-    """Print a stream's latest snapshot; or publish one, which makes everything before its offset obsolete."""
+    """Print a stream's latest snapshot, or publish one. What lies before its offset is then obsolete."""
     from perennial.cli.session import Session
 
     with Session(url, token, bucket) as session:
@@ -57,9 +59,9 @@ def bootstrap(
     token: Token = None,
     bucket: Bucket = None,
 ) -> None:
-    """Print the latest snapshot and all that was appended since, as one consistent view.
+    """Print the latest snapshot and all that was appended since.
 
-    Messages of JSON streams are printed one per line.
+    It is one consistent view. Messages of JSON streams are printed one per line.
     """
     from perennial.cli.session import Session
 
@@ -73,9 +75,13 @@ def bootstrap(
         (directory / "messages").write_bytes(b"".join(updates))
     else:
         _write(b"".join([_ended(parts[0][0], folded) if folded else b"", *updates]))
-    since = reply.headers["stream-snapshot-offset"]
-    next_offset = reply.headers["stream-next-offset"]
-    say(f"snapshot at {since}, {len(updates)} messages since; tail from {next_offset}")
+    say(_summary(reply.headers["stream-snapshot-offset"], len(updates), reply.headers["stream-next-offset"]))
+
+
+def _summary(snapshot: str, messages: int, next_offset: str) -> str:
+    count = f"{messages} message{'' if messages == 1 else 's'}"
+    told = f"no snapshot, {count}" if snapshot == "-1" else f"snapshot at {snapshot}, {count} since"
+    return f"{told}; tail from {next_offset}"
 
 
 def _parts(content_type: str, body: bytes) -> list[tuple[str, bytes]]:

@@ -1,6 +1,7 @@
 """`create`, `head`, `ls`, `close`, `rm`, `fork`: one request each, or a few."""
 
 import json
+import os
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
@@ -8,7 +9,7 @@ from urllib.parse import quote
 import typer
 
 from perennial.cli.exits import Code, Trouble, die, report, say
-from perennial.cli.options import DEFAULT_URL, AsJson, Bucket, ContentType, Name, Token, Url
+from perennial.cli.options import DEFAULT_URL, AsJson, Bucket, ContentType, Name, Source, Token, Url
 
 if TYPE_CHECKING:
     from perennial.cli.session import Session
@@ -50,7 +51,7 @@ def create(
     if closed:
         headers["stream-closed"] = "true"
     with _session(url, token, bucket) as session:
-        reply = session.request("PUT", session.stream(name), headers, (data or "").encode())
+        reply = session.request("PUT", session.stream(name), headers, os.fsencode(data or ""))
     if reply.status != 201:
         if new:
             die(f"{name} exists already", Code.CONFLICT)
@@ -87,19 +88,19 @@ def head(
 
 
 def ls(
-    prefix: Annotated[str, typer.Argument(help="Only names that begin so.")] = "",
+    prefix: Annotated[str, typer.Argument(metavar="PREFIX", help="Only names that begin so.")] = "",
     long: Annotated[bool, typer.Option("--long", "-l", help="A table with types, sizes and times.")] = False,
     as_json: AsJson = False,
     url: Url = DEFAULT_URL,
     token: Token = None,
     bucket: Bucket = None,
 ) -> None:
-    """List the streams of a bucket, one name per line (Perennial only)."""
+    """List the streams of a bucket, one per line (Perennial only)."""
     rows: list[dict[str, Any]] = []
     after = ""
     with _session(url, token, bucket) as session:
         while True:
-            query = f"limit={PAGE}&prefix={quote(prefix, '')}&after={quote(after, '')}"
+            query = f"limit={PAGE}&prefix={quote(os.fsencode(prefix), '')}&after={quote(after, '')}"
             page = json.loads(session.request("GET", f"{session.below_bucket('streams')}?{query}").body)
             if long:
                 rows += page["streams"]
@@ -147,18 +148,18 @@ def close(
     token: Token = None,
     bucket: Bucket = None,
 ) -> None:
-    """Close a stream: it can be read for ever, and never written again."""
+    """Close a stream. It can be read for ever, and never written again."""
     with _session(url, token, bucket) as session:
         address = session.stream(name)
         headers = {"stream-closed": "true"}
         if data is not None:
             headers["content-type"] = session.request("HEAD", address).headers["content-type"]
-        reply = session.request("POST", address, headers, (data or "").encode())
+        reply = session.request("POST", address, headers, os.fsencode(data or ""))
     say(f"closed {name} at {reply.headers.get('stream-next-offset', 'its end')}")
 
 
 def rm(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Streams to delete.")],
+    names: Annotated[list[str], typer.Argument(metavar="NAME", help="Streams to delete.")],
     force: Annotated[bool, typer.Option("--force", "-f", help="One that is not there is fine.")] = False,
     url: Url = DEFAULT_URL,
     token: Token = None,
@@ -185,8 +186,8 @@ def rm(
 
 
 def fork(
-    source: Name,
-    name: Annotated[str, typer.Argument(help="The new stream.")],
+    source: Source,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The new stream.")],
     offset: Annotated[
         str | None, typer.Option(help="Where the fork leaves its source. [default: at its tail]")
     ] = None,
@@ -195,7 +196,7 @@ def fork(
     token: Token = None,
     bucket: Bucket = None,
 ) -> None:
-    """Make a stream that begins as another one, up to an offset, without copying it."""
+    """Make a stream that begins as another one. Nothing is copied."""
     with _session(url, token, bucket) as session:
         headers = {"stream-forked-from": session.path(source)}
         if offset is not None:

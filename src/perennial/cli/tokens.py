@@ -16,7 +16,7 @@ from perennial.cli.options import AsJson
 Config = Annotated[
     Path, typer.Option("--config", "-c", envvar="PERENNIAL_CONFIG", help="The server's TOML file.")
 ]
-TokenName = Annotated[str, typer.Argument(help="What it is called in the file and in logs.")]
+TokenName = Annotated[str, typer.Argument(metavar="NAME", help="What it is called in the file and in logs.")]
 
 
 class Scope(StrEnum):
@@ -99,7 +99,7 @@ def revoke(name: TokenName, config: Config = Path("perennial.toml")) -> None:
 
 def _tables(text: str) -> list[str]:
     """The file in pieces, each beginning with the head of a table (the first: with whatever comes before)."""
-    return re.split(r"(?m)^(?=[ \t]*[[#])", text)
+    return re.split(r"(?m)^(?=[ \t]*[\[#])", text)
 
 
 def _token_name(part: str) -> str | None:

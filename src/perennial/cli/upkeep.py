@@ -27,7 +27,7 @@ def check(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="A data directory or a backup.")],
     as_json: AsJson = False,
 ) -> None:
-    """Read everything in a store that no server has open, and tell whether it is whole."""
+    """Tell whether a store is whole. Everything is read; no server may have it open."""
     report = _examine(directory)
     if as_json:
         import msgspec
@@ -42,12 +42,14 @@ def check(
 
 
 def backup(
-    source: Annotated[str, typer.Argument(help="A server's URL, or the data directory of a stopped one.")],
-    target: Annotated[Path, typer.Argument(help="A directory that does not exist yet.")],
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="A server's URL, or a stopped one's data directory.")
+    ],
+    target: Annotated[Path, typer.Argument(metavar="TARGET", help="A directory that does not exist yet.")],
     token: Token = None,
     verify: Verify = True,
 ) -> None:
-    """Copy all that a server holds while it goes on serving, as of its last commit."""
+    """Copy all that a server holds while it goes on serving. It is as of its last commit."""
     from perennial.cli.backups import fetch, take_offline
 
     _refuse_existing(target)
@@ -66,7 +68,7 @@ def restore(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="The new data directory.")],
     verify: Verify = True,
 ) -> None:
-    """Make a data directory out of a backup, whose every byte is compared with its list."""
+    """Make a data directory out of a backup. Every byte is compared with the backup's list."""
     from perennial.cli.backups import copy_back
 
     _refuse_existing(directory)

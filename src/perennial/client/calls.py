@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from perennial.client.errors import refusal
 
@@ -27,11 +28,24 @@ class Opened:
     content_type: str | None
 
 
+def server_url(url: str) -> str:
+    """Without a slash at its end. Raises `ValueError` if it is none: it would fail in strange ways later."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # raises if it is none
+        is_one = parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:
+        is_one = False
+    if not is_one:
+        raise ValueError(f"{url!r} is not the URL of a server, which looks like http://127.0.0.1:4437")
+    return url.rstrip("/")
+
+
 class Calls:
     """Builds requests for one proxy, with one service token."""
 
     def __init__(self, url: str, token: str | None) -> None:
-        self._url = url.rstrip("/")
+        self._url = server_url(url)
         self._credentials = {} if token is None else {"authorization": f"Bearer {token}"}
 
     def forward(

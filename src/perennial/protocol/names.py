@@ -36,8 +36,12 @@ def check_stream_name(name: str) -> str | Malformed:
         return Malformed(f"the stream name is longer than {MAX_NAME_BYTES} bytes")
     if "\0" in name:
         return Malformed("a stream name must not contain NUL")
+    if not name:
+        return Malformed("the name of the stream is missing")
     for segment in name.split("/"):
-        if segment in ("", ".", ".."):
+        if not segment:
+            return Malformed("a stream name must not begin or end with '/', or have '//'")
+        if segment in (".", ".."):
             return Malformed(f"a stream name must not have the segment {segment!r}")
     return name
 

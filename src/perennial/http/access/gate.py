@@ -16,6 +16,8 @@ from perennial.settings import Settings
 
 log = logging.getLogger("perennial.access")
 
+SEND_ONE: Final = "send a token: Authorization: Bearer <token>"
+NOT_KNOWN: Final = f"{SEND_ONE} that is known here; this one is wrong, was revoked, or has expired"
 CHALLENGE: Final[Headers] = [(b"www-authenticate", b'Bearer realm="perennial"')]
 
 
@@ -49,7 +51,8 @@ class Gate:
         """True when they are known, or nobody has to be; otherwise the request has been answered."""
         if not self.guarded or self.identify(exchange.request).known:
             return True
-        fail(exchange, 401, "UNAUTHORIZED", "send a token: Authorization: Bearer <token>", CHALLENGE)
+        is_missing = self.identify(exchange.request) is MISSING
+        fail(exchange, 401, "UNAUTHORIZED", SEND_ONE if is_missing else NOT_KNOWN, CHALLENGE)
         return False
 
     def allow(self, exchange: Exchange, scope: str, bucket: str, stream: str) -> bool:
