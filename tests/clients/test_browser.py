@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -88,11 +89,12 @@ def report(browser: str, site: Site, tmp_path: Path) -> Iterator[dict[str, Any]]
             [*command, f"{site.url}/?stream={quote(stream, safe='')}"],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            start_new_session=True,  # the command may be a script, which would not take the browser with it
         )
         try:
             found = site.reports.get(timeout=PATIENCE_SECONDS)
         finally:
-            process.terminate()
+            os.killpg(process.pid, signal.SIGTERM)
             process.wait(PATIENCE_SECONDS)
         yield found | {"stream": stream}
 

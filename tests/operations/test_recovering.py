@@ -91,6 +91,10 @@ def test_a_recovering_server_is_alive_and_not_ready(crashed: ServerProcess) -> N
             assert int(answer.headers["retry-after"]) > 0
             assert answer.headers["cache-control"] == "no-store"
         assert httpx.request("BREW", url).status_code == 501
+        # An EventSource gives up for good on any answer but 200, and tries again on none.
+        for query, headers in (("?offset=-1&live=sse", {}), ("", {"Accept": "text/event-stream"})):
+            with pytest.raises(httpx.RemoteProtocolError, match="without sending a response"):
+                httpx.get(f"{url}/v1/stream/s{query}", headers=headers)
     started.result()
     assert httpx.get(f"{url}/readyz").status_code == 200
     tail = httpx.head(f"{url}/v1/stream/s").headers["stream-next-offset"]

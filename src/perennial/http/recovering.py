@@ -32,7 +32,10 @@ class Recovering:
         request = exchange.request
         if isinstance(request, ParsedRequest):
             request.keep_alive = False
-        if request.path == b"/healthz":
+        if is_for_events(request):
+            # An EventSource gives up for good on any answer but 200, and tries again on none.
+            exchange.abort()
+        elif request.path == b"/healthz":
             exchange.respond(200, [(b"content-type", b"text/plain")], b"ok\n")
         elif request.path == b"/readyz":
             _respond(exchange, 503, {"ready": False, "reasons": [REASON]})
@@ -47,6 +50,11 @@ class Recovering:
 
     def drain(self) -> None:
         """Nothing here outlasts its request."""
+
+
+def is_for_events(request: Request) -> bool:
+    wanted = request.headers.get(b"accept", "")
+    return "text/event-stream" in wanted or b"live=sse" in request.query.split(b"&")
 
 
 def _fail(exchange: Exchange, status: int, code: str, message: str) -> None:
