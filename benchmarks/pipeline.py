@@ -1,11 +1,14 @@
 """`python -m benchmarks.pipeline`: how fast Spark reads and writes streams, and whether the goals are met.
 
 Ratios are taken within one run: every rival reads the same rows, on the same machine, in the same session.
+The messages are JSON with random text: repeated text would let Parquet's dictionaries answer for the disk.
 """
 
 from __future__ import annotations
 
+import base64
 import json
+import random
 import re
 import subprocess
 import sys
@@ -33,6 +36,7 @@ from perennial.spark.options import Target, make_target, parse_write_options
 MESSAGE_BYTES = 256
 STREAMS = 500
 JSON = "application/json"
+_chance = random.Random(5)
 Row = tuple[str, str, str, "bool | None"]
 
 
@@ -104,21 +108,21 @@ def measure_reads(spark: SparkSession, url: str, folder: Path, rows: int, rounds
 def measure_streaming_write(spark: SparkSession, url: str, folder: Path, rounds: int, quick: bool) -> Row:
     target = make_target(url, "bench-writes")
     create_bucket(target)
-    per_batch = 20_000 if quick else 100_000
-    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", per_batch).load()
+    per_batch, batches = 20_000 if quick else 100_000, 2 + 2 * rounds
+    # Two files are a batch, so the query ends by itself and nothing has to be broken off.
+    numbers = spark.range(0, batches * per_batch, 1, 2 * batches).withColumnRenamed("id", "value")
+    numbers.write.parquet(f"{folder}/numbers")
+    source = spark.readStream.schema("value long").option("maxFilesPerTrigger", 2)
     filler = "x" * (MESSAGE_BYTES - 20)
-    rows = source.selectExpr(
+    rows = source.parquet(f"{folder}/numbers").selectExpr(
         f"concat('s-', value % {STREAMS}) as stream", f"to_json(struct(value, '{filler}' as x)) as payload"
     )
     writer = rows.writeStream.format("perennial").options(url=url, bucket=target.bucket, contentType=JSON)
-    query = (
-        writer.option("checkpointLocation", f"{folder}/writes").trigger(processingTime="0 seconds").start()
-    )
-    wanted = 2 + 2 * rounds
-    while len(query.recentProgress) < wanted and query.isActive:
-        time.sleep(0.2)
-    progress = query.recentProgress[1:wanted]  # the first batch starts the workers
-    query.stop()
+    query = writer.option("checkpointLocation", f"{folder}/writes").trigger(availableNow=True).start()
+    query.awaitTermination()
+    progress = [batch for batch in query.recentProgress if batch["numInputRows"] == per_batch]
+    assert len(progress) == batches, "every batch is to be as large as its figure says"
+    progress = progress[1:]  # the first one starts the workers
     rate = per_batch / median(batch["durationMs"]["triggerExecution"] / 1000 for batch in progress)
     return f"streaming write, {STREAMS} streams", f"{rate:,.0f} rows/s", "30,000 rows/s", rate >= 30_000
 
@@ -177,7 +181,10 @@ def seed(target: Target, rows: int, streams: int = STREAMS, first: int = 0) -> N
 
 
 def _message(number: int) -> bytes:
-    return b'{"n":%d,"x":"' % number + b"x" * (MESSAGE_BYTES - 16 - len(str(number))) + b'"}'
+    """JSON around random text. Text that repeats itself, a Parquet file would hold once and hardly read."""
+    beginning, end = b'{"n":%d,"x":"' % number, b'"}'
+    text = base64.b64encode(_chance.randbytes(MESSAGE_BYTES))
+    return beginning + text[: MESSAGE_BYTES - len(beginning) - len(end)] + end
 
 
 def read(spark: SparkSession, target: Target) -> DataFrame:

@@ -27,8 +27,7 @@ EVENTS = 5_000
 
 def main(folder: Path) -> None:
     with serving(folder / "data") as url:
-        spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
-        perennial.spark.register(spark)
+        spark = start_spark()
         target = make_target(url, "shop")
 
         step("a data set: one JSON object per line")
@@ -66,6 +65,14 @@ def main(folder: Path) -> None:
         show(compact.run(spark, compact.CompactOptions(target, "latest-by-key", "action", min_bytes=1_000)))
         spark.stop()
     print(f"\nIt is all in {folder}; open {folder / 'report' / 'index.html'}")
+
+
+def start_spark() -> SparkSession:
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    # By default Spark cuts what it sorts into 200 parts, which is meant for more than fits a tour.
+    spark = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
+    perennial.spark.register(spark)
+    return spark
 
 
 def step(title: str) -> None:

@@ -165,3 +165,13 @@ def test_a_listing_shows_forks_with_their_own_tail(bucket: Bucket) -> None:
         ("f", 5),
         ("s", 5),
     ]
+
+
+def test_a_fork_says_how_much_it_inherited(bucket: Bucket) -> None:
+    """What no feed row of its own tells of; other streams do not mention it."""
+    bucket.create("source", b"inherited", TEXT)
+    bucket.fork("source", "fork")
+    bucket.append("fork", b" and more")
+    fork, source = bucket.list()["streams"]
+    assert (fork["inherited_bytes"], fork["tail_offset"]) == (9, 18)
+    assert "inherited_bytes" not in source

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.faults.conftest import MIB, SmallDisk
 from tests.harness.server import ServerProcess
+from tests.harness.small_disk import MIB, SmallDisk
 from tests.harness.wire import Answer, Wire
 
 STREAM = "/v1/stream/s"

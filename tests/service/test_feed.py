@@ -6,7 +6,8 @@ import pytest
 
 from perennial.protocol.names import DEFAULT_BUCKET
 from perennial.service import feed
-from perennial.service.feed import END_OF_TIME, ROW_BYTES, FeedPage, Rows, StreamFilter
+from perennial.service.feed import END_OF_TIME, ROW_BYTES, FeedPage, StreamFilter
+from perennial.service.feed_rows import Rows
 from perennial.store.blocks import Block
 from perennial.store.feedlog import INLINE_LIMIT
 from tests.builders import JSON, append, create
@@ -111,6 +112,24 @@ def test_large_payloads_that_go_while_a_page_is_read_are_left_out(
     world.settle()
     world.collect_garbage()
     assert [(position, payload[:1]) for rows in steps for position, payload in kept(rows)] == [(4, b"3")]
+
+
+@pytest.mark.parametrize("limit", [1, 20_000, 100_000, 1 << 30])
+def test_large_payloads_come_in_steps_of_bytes_that_are_read(
+    world: World, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    """A stored value that only points at payloads is small, and what it points at is not."""
+    monkeypatch.setattr(feed, "STEP_BYTES", 2 * INLINE_LIMIT)
+    world.create(content_type=JSON)
+    messages = [b'"%d %s"' % (number, b"x" * (INLINE_LIMIT // 2)) for number in range(24)]
+    for start in range(0, 24, 4):
+        world.append(body=b"[" + b",".join(messages[start : start + 4]) + b"]")
+    found: list[tuple[int, bytes]] = []
+    while len(found) < 24:
+        for rows in page(world, len(found), limit):
+            assert len(rows.payload) <= 4 * len(messages[-1])
+            found += kept(rows)
+    assert found == list(enumerate(messages, 1))
 
 
 def test_only_what_is_wanted_is_fetched(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

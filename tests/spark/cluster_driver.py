@@ -1,11 +1,14 @@
-"""The driver of the cluster test: MASTER URL BUCKET FOLDER. Writes, then runs every job."""
+"""The driver of the cluster test: MASTER URL BUCKET FOLDER. Writes, then runs every job.
+
+BUCKET-proxied holds what a proxy has recorded.
+"""
 
 import sys
 
 from pyspark.sql import SparkSession
 
 import perennial.spark
-from perennial.spark.jobs import archive, compact, load, report
+from perennial.spark.jobs import archive, compact, load, report, responses
 from perennial.spark.options import make_target
 
 ROWS = 20_000
@@ -19,8 +22,6 @@ def main(master: str, url: str, bucket: str, folder: str) -> None:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.executor.memory": "600m",
         "spark.sql.shuffle.partitions": "2",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
-        "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     }.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
@@ -37,6 +38,8 @@ def main(master: str, url: str, bucket: str, folder: str) -> None:
     load.run(spark, load.LoadOptions(again, lake=f"{folder}/lake", lake_bucket=bucket))
     report.run(spark, report.ReportOptions(target, f"{folder}/report"))
     compact.run(spark, compact.CompactOptions(target, "concat", min_bytes=1))
+    proxied = make_target(url, f"{bucket}-proxied")
+    responses.run(spark, responses.ResponsesOptions(proxied, f"{folder}/responses"))
     print("done", flush=True)
 
 

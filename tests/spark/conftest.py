@@ -27,11 +27,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"))
 
 
+# Runs are short: compiling well would take longer than running badly.
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+def environment() -> dict[str, str]:
+    """For processes that start a Spark of their own; sources that tests define are found by their workers."""
+    quick = {"JAVA_TOOL_OPTIONS": QUICK_JVM, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(ROOT)}
+    return {**os.environ, **quick}
+
+
 @pytest.fixture(scope="session")
-def spark() -> "Iterator[SparkSession]":
-    # Sources that tests define are found by the workers, too.
+def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     os.environ["PYTHONPATH"] = str(ROOT)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    own = tmp_path_factory.mktemp("spark")
     from pyspark.sql import SparkSession
 
     import perennial.spark
@@ -43,8 +53,10 @@ def spark() -> "Iterator[SparkSession]":
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
         "spark.driver.memory": "1g",
-        # Runs are short: compiling well would take longer than running badly.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": QUICK_JVM,
+        # Tests may run in several processes at once, each with its session.
+        "spark.local.dir": str(own / "local"),
+        "spark.sql.warehouse.dir": str(own / "warehouse"),
     }.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()

@@ -9,7 +9,7 @@ import perennial.spark
 
 def main(url: str, source: str, target: str, checkpoint: str) -> None:
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    spark = builder.config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1").getOrCreate()
+    spark = builder.getOrCreate()
     perennial.spark.register(spark)
     query = (
         spark.readStream.format("perennial")

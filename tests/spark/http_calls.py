@@ -29,6 +29,11 @@ class Calls:
     def create(self, stream: str, content_type: str = "application/octet-stream") -> None:
         self.request("PUT", self._path(stream), headers={"Content-Type": content_type})
 
+    def fork(self, source: str, stream: str, offset: int, of: "Calls | None" = None) -> None:
+        path = (of or self)._path(source)
+        origin = {"Stream-Forked-From": path, "Stream-Fork-Offset": f"{offset:016d}"}
+        self.request("PUT", self._path(stream), headers=origin)
+
     def append(self, stream: str, body: bytes, content_type: str = "application/octet-stream") -> None:
         self.request("POST", self._path(stream), body, {"Content-Type": content_type})
 
@@ -81,6 +86,10 @@ class Calls:
     def head_position(self) -> int:
         headers, _ = self.request("HEAD", f"/v1/feed/{self.bucket}")
         return int(headers["feed-head-position"])
+
+    def publish(self, stream: str, offset: int, snapshot: bytes, content_type: str) -> None:
+        path = f"{self._path(stream)}/snapshot/{offset:016d}"
+        self.request("PUT", path, snapshot, {"Content-Type": content_type})
 
     def snapshot(self, stream: str) -> bytes:
         return self.request("GET", f"{self._path(stream)}/snapshot")[1]

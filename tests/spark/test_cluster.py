@@ -4,34 +4,32 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pyspark
 import pytest
 
+from perennial.protocol.frames import encode_complete, encode_data, encode_start
 from tests.spark import cluster_driver
-from tests.spark.conftest import ROOT
+from tests.spark.conftest import ROOT, environment
 from tests.spark.http_calls import Calls
 from tests.spark.test_exactly_once import wait_until
 
 SPARK_HOME = Path(pyspark.__file__).parent
+ADDRESS = r"Starting Spark master at (spark://\S+)"
 
 
 @contextmanager
 def running(name: str, log: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     """A process group of our own; all of it ends with the block."""
-    environment = {
-        **os.environ,
+    own = {
         "SPARK_HOME": str(SPARK_HOME),
-        "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": str(ROOT),
         "SPARK_DAEMON_MEMORY": "256m",
     }
     with (log / f"{name}.log").open("wb") as output:
@@ -39,7 +37,7 @@ def running(name: str, log: Path, *arguments: str) -> Iterator[subprocess.Popen[
             arguments,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env=environment,
+            env=environment() | own,
             cwd=ROOT,
             start_new_session=True,
         )
@@ -55,61 +53,63 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+SPARK_CLASS = str(SPARK_HOME / "bin" / "spark-class")
+PLACE = ("--host", "127.0.0.1", "--webui-port", "0")
 
 
-@pytest.mark.slow
-def test_a_worker_killed_in_the_middle_of_a_write(calls: Calls, tmp_path: Path) -> None:
-    spark_class = str(SPARK_HOME / "bin" / "spark-class")
-    port = free_port()
-    master = f"spark://127.0.0.1:{port}"
-    place = ("--host", "127.0.0.1", "--webui-port", "0")
+@contextmanager
+def cluster(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """A master and two workers: the address of the one, and the first of the others."""
+    master = ("org.apache.spark.deploy.master.Master", *PLACE, "--port", "0")
     worker = (
         "org.apache.spark.deploy.worker.Worker",
-        *place,
+        *PLACE,
         "-c",
         "1",
         "-m",
         "700m",
         "-d",
-        str(tmp_path / "work"),
+        f"{folder}/work",
     )
-    with (
-        running(
-            "master",
-            tmp_path,
-            spark_class,
-            "org.apache.spark.deploy.master.Master",
-            *place,
-            "--port",
-            str(port),
-        ),
-        running("first", tmp_path, spark_class, *worker, master) as first,
-        running("second", tmp_path, spark_class, *worker, master),
-    ):
-        log = tmp_path / "master.log"
-        wait_until(lambda: len(re.findall("Registering worker", log.read_text())) == 2)
-        module = "tests.spark.cluster_driver"
-        arguments = (module, master, calls.url, calls.bucket, str(tmp_path))
+    with running("master", folder, SPARK_CLASS, *master):
+        log = folder / "master.log"
+        wait_until(lambda: bool(re.search(ADDRESS, log.read_text())))
+        address = re.findall(ADDRESS, log.read_text())[0]
+        with (
+            running("first", folder, SPARK_CLASS, *worker, address) as first,
+            running("second", folder, SPARK_CLASS, *worker, address),
+        ):
+            wait_until(lambda: log.read_text().count("Registering worker") == 2)
+            yield address, first
+
+
+def record_a_response(calls: Calls) -> None:
+    calls.create("r")
+    calls.append("r", encode_start(1, 200, {}) + encode_data(1, b"hello"))
+    calls.append("r", encode_complete(1))
+
+
+@pytest.mark.slow
+def test_a_worker_killed_in_the_middle_of_a_write(calls: Calls, tmp_path: Path) -> None:
+    record_a_response(calls.sibling(f"{calls.bucket}-proxied"))
+    with cluster(tmp_path) as (master, first):
+        arguments = ("tests.spark.cluster_driver", master, calls.url, calls.bucket, str(tmp_path))
         with running("driver", tmp_path, sys.executable, "-m", *arguments) as driver:
             least = cluster_driver.ROWS // 10
             wait_until(lambda: calls.head_position() >= least or driver.poll() is not None)
             assert calls.head_position() < cluster_driver.ROWS, (
                 "the write was over before a worker was killed"
             )
-            kill(first)
             # Its executor belongs to its group and dies with it; the write goes on with the other.
-            waiting = threading.Thread(target=driver.wait)
-            waiting.start()
-            waiting.join(120)
-            output = (tmp_path / "driver.log").read_text()
-            assert driver.poll() == 0, output[-3000:]
+            kill(first)
+            with suppress(subprocess.TimeoutExpired):
+                driver.wait(120)
+            assert driver.poll() == 0, (tmp_path / "driver.log").read_text()[-3000:]
     again = Calls(calls.url, f"{calls.bucket}-again")
     for number in range(cluster_driver.STREAMS):
         expected = list(range(number, cluster_driver.ROWS, cluster_driver.STREAMS))
         assert sorted(again.messages(f"s-{number}")) == expected
         assert sorted(json.loads(calls.snapshot(f"s-{number}"))) == expected
     assert (tmp_path / "report" / "index.html").exists()
+    [response] = pq.read_table(tmp_path / "responses").to_pylist()
+    assert (response["stream"], response["body"], response["ended"]) == ("r", b"hello", "complete")

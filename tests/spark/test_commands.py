@@ -1,12 +1,12 @@
 """The command line, in a process of its own: as people run it."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.spark.conftest import environment
 from tests.spark.http_calls import Calls
 
 
@@ -16,7 +16,7 @@ def pipeline(*arguments: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         timeout=120,
-        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "COLUMNS": "100"},
+        env={**environment(), "COLUMNS": "100"},
     )
 
 

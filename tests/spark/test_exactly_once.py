@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from perennial.spark.options import parse_write_options
 from perennial.spark.writer import append_rows
 from tests.harness.server import ServerProcess
-from tests.spark.conftest import ROOT, new_bucket
+from tests.spark.conftest import ROOT, environment, new_bucket
 from tests.spark.dying import DyingDataSource
 from tests.spark.http_calls import Calls
 
@@ -82,6 +82,7 @@ def test_a_driver_killed_in_a_running_query(spark: SparkSession, calls: Calls, t
     with subprocess.Popen(
         [sys.executable, "-m", "tests.spark.copy_query", *arguments],
         cwd=ROOT,
+        env=environment(),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,

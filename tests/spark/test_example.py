@@ -1,11 +1,10 @@
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.spark.conftest import ROOT
+from tests.spark.conftest import ROOT, environment
 
 
 @pytest.mark.slow
@@ -15,7 +14,7 @@ def test_the_tour_runs_to_its_end(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         timeout=180,
-        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
+        env=environment(),
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert "It is all in" in done.stdout

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perennial.service.feed import expand
+from perennial.service.feed_rows import expand
 from perennial.store.feedlog import INLINE_LIMIT, POINTER, FeedBlock, FeedBuilder, merge, table_row
 
 # (position, stream, offset, payload or None for a bare close or "elsewhere", closed)

@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
 
 
 def pipeline(context: typer.Context) -> None:
-    """Load, archive, compact and analyse streams with Spark: see `perennial pipeline --help`."""
+    """Load, archive, compact and analyse streams with Spark. See `perennial pipeline --help`."""
     try:
         # By name: a checkout without the jobs, or a machine without Spark, is no mistake.
         jobs: typer.Typer = import_module("perennial.spark.commands").app

@@ -6,7 +6,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from perennial.service.feed import Rows
+from perennial.service.feed_rows import Rows
 from perennial.store.feedlog import Numbers, StreamTable
 
 SCHEMA: Final = pa.schema(

@@ -11,6 +11,7 @@ Module map:
 - `buckets`      the namespaces streams live in, and their counts
 - `uploads`      snapshots on their way in
 - `feed`         everything committed to a bucket, in commit order
+- `feed_rows`    stored entries of a feed become rows
 - `graves`       feed entries that a trim or a delete has taken away
 - `listing`      the streams of a bucket, page by page
 - `sweeping`     expiry: streams whose time has come

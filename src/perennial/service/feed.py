@@ -10,8 +10,9 @@ from typing import Final
 import numpy as np
 
 from perennial.service.buckets import Buckets
+from perennial.service.feed_rows import Rows, expand, slices
 from perennial.service.graves import Graves
-from perennial.store.feedlog import CLOSES, POINTER, FeedBlock, Numbers, StreamTable, join
+from perennial.store.feedlog import POINTER, FeedBlock, Numbers, StreamTable, join
 from perennial.store.interface import Store
 
 END_OF_TIME: Final = (1 << 63) - 1
@@ -20,39 +21,6 @@ ROW_BYTES: Final = 64
 STEP_BYTES: Final = 1 << 20
 # A filter that matches little makes a page a long search; past this many stored bytes it ends all the same.
 SEARCHED_BYTES: Final = 256 << 20
-
-
-class Rows:
-    """Messages by column. `payload` holds the messages of all rows, one after another.
-
-    `streams` refers to `table`. `keep` marks the rows that count; None: every one.
-    """
-
-    __slots__ = (
-        "closed",
-        "is_data",
-        "keep",
-        "lengths",
-        "next_offsets",
-        "offsets",
-        "payload",
-        "positions",
-        "streams",
-        "table",
-        "times",
-    )
-
-    positions: Numbers
-    offsets: Numbers
-    next_offsets: Numbers
-    times: Numbers
-    closed: Numbers
-    is_data: Numbers
-    lengths: Numbers
-    streams: Numbers
-    payload: Numbers
-    keep: Numbers | None
-    table: StreamTable
 
 
 class StreamFilter:
@@ -137,14 +105,18 @@ class FeedPage:
         """In steps of about a mebibyte, however small the stored values are."""
         searched = 0
         for blocks, size in self._runs():
-            block = join(blocks)
-            rows = expand(block)
-            is_whole = self._select(rows)
-            if (block.kinds & POINTER).any():
-                rows = self._with_payloads(block, rows)
-            yield rows
+            joined = join(blocks)
+            choice = _Choice(joined.table, self._wanted, self._graves)
+            for block in slices(joined, self._after, self._until, STEP_BYTES):
+                rows = expand(block)
+                is_whole = self._select(rows, choice)
+                if (block.kinds & POINTER).any():
+                    rows = self._with_payloads(block, rows)
+                yield rows
+                if not is_whole:
+                    return
             searched += size
-            if not is_whole or searched >= SEARCHED_BYTES:
+            if searched >= SEARCHED_BYTES:
                 return
         self.next_position = self._until
 
@@ -163,18 +135,16 @@ class FeedPage:
         if blocks:
             yield blocks, size
 
-    def _select(self, rows: Rows) -> bool:
+    def _select(self, rows: Rows, choice: "_Choice") -> bool:
         """Say which rows count; False if the page ends among them."""
         positions = rows.positions
         keep = None
         if positions[0] <= self._after or positions[-1] > self._until:
             keep = (positions > self._after) & (positions <= self._until)
-        limits = rows.table.limits(self._graves)
-        if limits is not None:
-            keep = _both(keep, rows.offsets >= limits[rows.streams])
-        if not self._wanted.wants_all:
-            names = np.array([self._wanted.wants(name) for name in rows.table.each_name()], bool)
-            keep = _both(keep, names[rows.streams])
+        if choice.limits is not None:
+            keep = _both(keep, rows.offsets >= choice.limits[rows.streams])
+        if choice.wanted is not None:
+            keep = _both(keep, choice.wanted[rows.streams])
         last = int(positions[-1])
         costs = rows.lengths + ROW_BYTES if keep is None else (rows.lengths + ROW_BYTES) * keep
         total = int(costs.sum())
@@ -209,11 +179,11 @@ class FeedPage:
                 # Rows of one entry are wanted from some row to some row: graves and pages cut at the ends.
                 first, last = row + int(wanted.argmax()), end - int(wanted[::-1].argmax())
                 start, stop = int(rows.offsets[first]), int(rows.next_offsets[last - 1])
-                payload = self._fetch(int(block.table.ids[block.streams[entry]]), start, stop)
-                if payload is None:
-                    kept[row:end] = False  # trimmed or deleted since the page was begun
+                fetched = self._fetch(int(block.table.ids[block.streams[entry]]), start, stop)
+                if sum(map(len, fetched)) == stop - start:
+                    pieces += fetched
                 else:
-                    pieces.append(payload)
+                    kept[row:end] = False  # trimmed or deleted since the page was begun
             row = end
         found = Rows()
         for name in Rows.__slots__:
@@ -223,42 +193,19 @@ class FeedPage:
         found.keep, found.table = None, rows.table
         return found
 
-    def _fetch(self, stream_id: int, start: int, stop: int) -> Numbers | None:
-        data = b"".join([block.cut(start, stop) for block in self._store.blocks(stream_id, start, stop)])
-        return np.frombuffer(data, "u1") if len(data) == stop - start else None
+    def _fetch(self, stream_id: int, start: int, stop: int) -> list[Numbers]:
+        blocks = self._store.blocks(stream_id, start, stop)
+        return [np.frombuffer(block.cut(start, stop), "u1") for block in blocks]
 
 
-def expand(block: FeedBlock) -> Rows:
-    """Entries become rows: one per message, and one for a close without data."""
-    rows = Rows()
-    rows.payload, rows.table, rows.keep = block.payload, block.table, None
-    closes = (block.kinds & CLOSES) > 0
-    if (block.counts == 1).all():
-        # Nearly always; then entries are rows, and nothing needs to be computed.
-        rows.positions = block.positions.view("<i8")
-        rows.offsets = block.offsets.view("<i8")
-        rows.times = block.times.view("<i8")
-        rows.lengths = block.lengths.astype(np.int64)
-        rows.streams = block.streams
-        rows.closed = closes
-        rows.is_data = np.ones(len(block.positions), bool)
-    else:
-        counts = block.counts.astype(np.int64)
-        rows_of = np.maximum(counts, 1)
-        entries = np.repeat(np.arange(len(counts)), rows_of)
-        first_row = np.cumsum(rows_of) - rows_of
-        index = np.arange(len(entries)) - first_row[entries]
-        rows.is_data = counts[entries] > 0
-        rows.lengths = np.zeros(len(entries), np.int64)
-        rows.lengths[rows.is_data] = block.lengths
-        starts = np.cumsum(rows.lengths) - rows.lengths
-        rows.positions = block.positions.view("<i8")[entries] + index
-        rows.offsets = block.offsets.view("<i8")[entries] + starts - starts[first_row][entries]
-        rows.times = block.times.view("<i8")[entries]
-        rows.closed = closes[entries] & (index == rows_of[entries] - 1)
-        rows.streams = block.streams[entries]
-    rows.next_offsets = rows.offsets + rows.lengths
-    return rows
+class _Choice:
+    """Which streams of a table are wanted, and from which offset on they are alive; None: all of them."""
+
+    def __init__(self, table: StreamTable, wanted: StreamFilter, graves: Mapping[int, int]) -> None:
+        self.limits = table.limits(graves)
+        self.wanted: Numbers | None = None
+        if not wanted.wants_all:
+            self.wanted = np.array([wanted.wants(name) for name in table.each_name()], bool)
 
 
 def _both(keep: Numbers | None, more: Numbers) -> Numbers:

@@ -4,7 +4,7 @@ import numpy as np
 
 from perennial.protocol.rejections import Malformed
 from perennial.protocol.state import StreamState
-from perennial.service.feed import Rows
+from perennial.service.feed_rows import Rows
 from perennial.service.reading import NOT_A_BOUNDARY, stored_blocks
 from perennial.store.blocks import Block
 from perennial.store.feedlog import StreamTable

@@ -1,18 +1,24 @@
 """The Parquet lake: data files that anyone may read, and a log that says which of them count.
 
-    LAKE/bucket=B/date=YYYY-MM-DD/FROM-TO-N.parquet    rows, by the day of their timestamp (UTC)
-    LAKE/_log/B/00000000000000000001.json              a change: files added and removed, position reached
-    LAKE/_staging/…                                    being written; of no account
+    LAKE/bucket=B/date=YYYY-MM-DD/VERSION-ID-N.parquet    rows, by the day of their timestamp (UTC)
+    LAKE/_inherited/bucket=B/date=…/…                     what forks took over from their sources
+    LAKE/_log/B/VERSION.json                              a change: files added and removed, position reached
+    LAKE/_staging/B/VERSION-ID/…                          being written; of no account
 
-A change happens when its log entry appears, whole, under a number nobody else has taken. Everything before
+A change happens when its log entry appears, whole, under a version nobody else has taken. Everything before
 that can be repeated, so a job that dies leaves nothing half-written and two at once cannot both win.
+
+Every file bears the version it was meant for. One that the log does not name, though its version is taken,
+can never count any more: whoever wrote it died or came second. That is what `sweep` removes, at any time,
+without disturbing a job at work.
 """
 
 import json
+import re
 import uuid
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
@@ -24,6 +30,9 @@ LAKE_COLUMNS: Final = (
     "position long, stream string, offset long, next_offset long, timestamp timestamp, content_type string, "
     "closed boolean, payload binary"
 )
+INHERITED_COLUMNS: Final = f"{LAKE_COLUMNS}, created long"
+
+_VERSIONED = re.compile(r"\.?([0-9]{20})-.*")
 
 
 @dataclass(frozen=True)
@@ -40,6 +49,7 @@ class Change:
     position: int
     add: tuple[DataFile, ...] = ()
     remove: tuple[str, ...] = ()
+    inherited: tuple[DataFile, ...] = ()
 
 
 @dataclass
@@ -47,6 +57,7 @@ class Contents:
     version: int = 0
     position: int = 0
     files: dict[str, DataFile] = field(default_factory=dict)
+    inherited: dict[str, DataFile] = field(default_factory=dict)
 
     def apply(self, change: Change) -> None:
         self.version += 1
@@ -54,6 +65,7 @@ class Contents:
         for path in change.remove:
             self.files.pop(path, None)
         self.files.update((file.path, file) for file in change.add)
+        self.inherited.update((file.path, file) for file in change.inherited)
 
 
 class Lake:
@@ -86,84 +98,109 @@ class Lake:
         """Exactly what has been archived of a bucket."""
         return self.read_files(self.contents(bucket).files.values())
 
-    def read_files(self, files: Iterable[DataFile]) -> DataFrame:
+    def read_inherited(self, bucket: str) -> DataFrame:
+        """What forks show of their sources; `created` (ms) tells forks of one name apart."""
+        return self.read_files(self.contents(bucket).inherited.values(), INHERITED_COLUMNS)
+
+    def read_files(self, files: Iterable[DataFile], columns: str = LAKE_COLUMNS) -> DataFrame:
         paths = [f"{self.root}/{file.path}" for file in files]
         if not paths:
-            return self._spark.createDataFrame([], LAKE_COLUMNS)
-        return self._spark.read.schema(LAKE_COLUMNS).parquet(*paths)
+            return self._spark.createDataFrame([], columns)
+        return self._spark.read.schema(columns).parquet(*paths)
 
     # Writing
 
-    def stage(self, rows: DataFrame) -> str:
+    def stage(self, bucket: str, contents: Contents, rows: DataFrame) -> str:
         """Write rows, with their `date`, where they do not count yet."""
-        staging = f"_staging/{uuid.uuid4().hex}"
+        staging = f"_staging/{bucket}/{contents.version + 1:020d}-{uuid.uuid4().hex[:12]}"
         try:
             rows.write.partitionBy("date").parquet(f"{self.root}/{staging}")
         except Exception as error:
-            self.discard(staging)
+            self._discard(staging)
             raise self._explained(error) from error
         return staging
 
-    def publish(self, bucket: str, staging: str, name: str, contents: Contents, change: Change) -> Change:
+    def publish(self, bucket: str, staging: str, contents: Contents, change: Change) -> Change:
         """Give staged files their places, then let them count; returns the change with its files."""
+        moves = self._moves(staging, f"bucket={bucket}")
+        return self._publish(bucket, staging, contents, moves, replace(change, add=tuple(moves.values())))
+
+    def publish_inherited(self, bucket: str, staging: str, contents: Contents) -> Change:
+        moves = self._moves(staging, f"_inherited/bucket={bucket}")
+        change = Change(contents.position, inherited=tuple(moves.values()))
+        return self._publish(bucket, staging, contents, moves, change)
+
+    def _publish(
+        self, bucket: str, staging: str, contents: Contents, moves: dict[str, DataFile], complete: Change
+    ) -> Change:
+        draft = f"_log/{bucket}/.{staging.rpartition('/')[2]}"
         try:
-            added = self._place(bucket, staging, name)
-            complete = Change(change.position, added, change.remove)
-            self._log(bucket, contents.version + 1, complete)
+            # All that takes room comes first; from there on there are only renames.
+            self._write_text(draft, json.dumps(asdict(complete)))
+            for source, file in moves.items():
+                self._fs.mkdirs(self._at(file.path).getParent())
+                self._rename(source, file.path)
         except Py4JJavaError as error:
+            self._discard(draft, *(file.path for file in moves.values()))
             raise self._explained(error) from error
+        else:
+            self._commit(bucket, draft, contents.version + 1, list(moves.values()))
         finally:
-            self.discard(staging)
+            self._discard(staging)
         contents.apply(complete)
         # Those who read the directory itself see these files until now; those who read the log never again.
-        for path in change.remove:
-            self._delete(path)
+        self._discard(*complete.remove)
         return complete
 
-    def discard(self, staging: str) -> None:
-        # It does not count anyway, and what went wrong before is the story.
-        with suppress(Py4JJavaError):
-            self._delete(staging)
+    def sweep(self, bucket: str, contents: Contents) -> int:
+        """Remove what jobs that died have left; how much there was."""
+        homes = (f"bucket={bucket}", f"_inherited/bucket={bucket}")
+        folders = [f"{home}/{date}" for home in homes for date in self._names(home)]
+        places = [f"_staging/{bucket}", f"_log/{bucket}", *folders]
+        alive = contents.files.keys() | contents.inherited.keys()
+        dead = [
+            f"{place}/{name}"
+            for place in places
+            for name in self._names(place)
+            if (found := _VERSIONED.fullmatch(name)) is not None
+            and int(found[1]) <= contents.version
+            and f"{place}/{name}" not in alive
+        ]
+        self._discard(*dead)
+        return len(dead)
 
     # Steps
 
-    def _place(self, bucket: str, staging: str, name: str) -> tuple[DataFile, ...]:
-        added = []
+    def _moves(self, staging: str, home: str) -> dict[str, DataFile]:
+        """Where each staged file belongs."""
+        moves = {}
         for folder in sorted(self._names(staging)):
             if not folder.startswith("date="):
                 continue
-            home = f"bucket={bucket}/{folder}"
-            self._fs.mkdirs(self._at(home))
             parts = sorted(part for part in self._names(f"{staging}/{folder}") if part.endswith(".parquet"))
             for number, part in enumerate(parts):
-                path = f"{home}/{name}-{number:04d}.parquet"
-                self._rename(f"{staging}/{folder}/{part}", path, self._rename_options.OVERWRITE)
-                size = int(self._fs.getFileStatus(self._at(path)).getLen())
-                added.append(DataFile(path, folder.removeprefix("date="), size))
-        return tuple(added)
+                source = f"{staging}/{folder}/{part}"
+                path = f"{home}/{folder}/{staging.rpartition('/')[2]}-{number:04d}.parquet"
+                size = int(self._fs.getFileStatus(self._at(source)).getLen())
+                moves[source] = DataFile(path, folder.removeprefix("date="), size)
+        return moves
 
-    def _log(self, bucket: str, version: int, change: Change) -> None:
-        self._fs.mkdirs(self._at(f"_log/{bucket}"))
-        draft = f"_log/{bucket}/.{uuid.uuid4().hex}"
-        stream = self._fs.create(self._at(draft), True)
+    def _commit(self, bucket: str, draft: str, version: int, added: list[DataFile]) -> None:
         try:
-            stream.write(bytearray(json.dumps(asdict(change)).encode()))
-        finally:
-            stream.close()
-        try:
-            self._rename(draft, f"_log/{bucket}/{version:020d}.json", self._rename_options.NONE)
+            self._rename(draft, f"_log/{bucket}/{version:020d}.json")
         except Py4JJavaError as error:
-            self._delete(draft)
             if "FileAlreadyExists" not in str(error.java_exception):
-                raise
+                # Whether it happened is unknown, so the files stay; a later run sees, and sweeps.
+                raise self._explained(error) from error
+            self._discard(draft, *(file.path for file in added))
             raise PipelineError(
                 f"another job has changed bucket '{bucket}' in {self.root} meanwhile; nothing was added by "
                 "this one. Run it again, one at a time"
             ) from None
 
-    def _rename(self, source: str, target: str, option: Any) -> None:
+    def _rename(self, source: str, target: str) -> None:
         options = self._spark.sparkContext._gateway.new_array(self._rename_options, 1)  # type: ignore[union-attr]
-        options[0] = option
+        options[0] = self._rename_options.NONE
         self._context.rename(self._at(source), self._at(target), options)
 
     def _names(self, folder: str) -> list[str]:
@@ -179,8 +216,18 @@ class Lake:
         finally:
             stream.close()
 
-    def _delete(self, path: str) -> None:
-        self._fs.delete(self._at(path), True)
+    def _write_text(self, path: str, text: str) -> None:
+        stream = self._fs.create(self._at(path), True)
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()
+
+    def _discard(self, *paths: str) -> None:
+        for path in paths:
+            # It does not count anyway, and what went wrong before is the story.
+            with suppress(Py4JJavaError):
+                self._fs.delete(self._at(path), True)
 
     def _at(self, path: str) -> Any:
         return self._path(f"{self.root}/{path}")
@@ -200,4 +247,5 @@ class Lake:
 
 def _parse(text: str) -> Change:
     raw = json.loads(text)
-    return Change(raw["position"], tuple(DataFile(**file) for file in raw["add"]), tuple(raw["remove"]))
+    add, inherited = (tuple(DataFile(**file) for file in raw.get(name, ())) for name in ("add", "inherited"))
+    return Change(raw["position"], add, tuple(raw["remove"]), inherited)

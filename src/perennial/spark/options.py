@@ -46,7 +46,7 @@ class ReadOptions:
     ending_position: int | None = None
     max_rows_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
-    split_bytes: int = 32 * MIB
+    split_bytes: int = 64 * MIB
     page_bytes: int = 8 * MIB
     fail_on_data_loss: bool = True
     push_filters: bool = False
@@ -85,7 +85,7 @@ def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
         ending_position=given.count("endingPosition"),
         max_rows_per_trigger=given.count("maxRowsPerTrigger", least=1),
         max_bytes_per_trigger=given.size("maxBytesPerTrigger"),
-        split_bytes=given.size("splitBytes") or 32 * MIB,
+        split_bytes=given.size("splitBytes") or 64 * MIB,
         page_bytes=min(given.size("pageBytes") or 8 * MIB, LARGEST_PAGE),
         fail_on_data_loss=given.flag("failOnDataLoss", True),
         push_filters=given.flag("pushFilters", False),

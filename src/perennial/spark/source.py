@@ -47,7 +47,7 @@ class PerennialDataSource(DataSource):
     endingPosition       the last position to read
     maxRowsPerTrigger    at most so many rows in a micro-batch
     maxBytesPerTrigger   about so many bytes in a micro-batch: ``16m``
-    splitBytes           about so many bytes in a task of a batch read; default 32m
+    splitBytes           about so many bytes in a task of a batch read; default 64m
     pageBytes            about so many bytes in one request; default 8m
     failOnDataLoss       ``false``: go on when positions were trimmed before they were read
     pushFilters          ``true``: conditions on ``stream`` and ``position`` are answered by the server. Use

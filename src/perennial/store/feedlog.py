@@ -342,6 +342,8 @@ def without_dead(block: FeedBlock, graves: Mapping[int, int]) -> FeedBlock:
 
 def entry_sizes(block: FeedBlock) -> Numbers:
     """Payload bytes of each entry, wherever they are stored."""
-    ends = np.concatenate(([0], np.cumsum(block.lengths, dtype=np.int64)))
-    last = np.cumsum(block.counts, dtype=np.int64)
-    return ends[last] - ends[last - block.counts]
+    starts = np.cumsum(block.counts, dtype=np.int64) - block.counts
+    with_data = block.counts > 0
+    sizes = np.zeros(len(starts), np.int64)
+    sizes[with_data] = np.add.reduceat(block.lengths, starts[with_data], dtype=np.int64)
+    return sizes

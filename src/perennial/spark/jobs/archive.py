@@ -10,8 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 from perennial.spark import register
 from perennial.spark.feed import Extent, check_not_lost, extent, take_samples
 from perennial.spark.http import Server
+from perennial.spark.inherited import FORK_COLUMNS, InheritedReader, find_forks
 from perennial.spark.jobs.summary import Summary
-from perennial.spark.lake import LAKE_COLUMNS, Change, Contents, DataFile, Lake
+from perennial.spark.lake import INHERITED_COLUMNS, LAKE_COLUMNS, Change, Contents, DataFile, Lake
 from perennial.spark.options import MIB, Target
 from perennial.spark.planning import Range, Sample, end_by_bytes, sample_points
 
@@ -19,6 +20,9 @@ FILE_BYTES: Final = 128 * MIB  # of rows; on disk they are smaller
 SMALL_FILE_BYTES: Final = 16 * MIB
 DAY: Final = "date_from_unix_date(cast(floor(unix_micros(timestamp) / 86400000000) as int)) as date"
 POLL_SECONDS: Final = 1.0
+# How often a run that goes on looks for new forks: listing a bucket takes a request per thousand streams.
+FORKS_SECONDS: Final = 60.0
+MOST_FORK_TASKS: Final = 64
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,8 @@ def run(spark: SparkSession, options: ArchiveOptions) -> Summary:
     lake = Lake(spark, options.lake)
     contents = lake.contents(options.target.bucket)
     before = contents.position
-    rounds = merged = rows = gone = 0
+    rounds = merged = rows = gone = left_over = inherited = 0
+    forks_seen = -FORKS_SECONDS
     try:
         while True:
             contents_before = contents.position
@@ -51,8 +56,14 @@ def run(spark: SparkSession, options: ArchiveOptions) -> Summary:
                 added = _archive_round(spark, lake, options, contents, planned)
                 rows += added
                 gone += planned.range.until - contents_before - added
-                merged += _merge_small_files(lake, options, contents)
                 rounds += 1
+            merged += _merge_small_files(lake, options, contents)
+            if rounds <= 1:
+                # Not earlier: what a run left that died just now becomes dead when its version is taken.
+                left_over += lake.sweep(options.target.bucket, contents)
+            if time.monotonic() - forks_seen >= FORKS_SECONDS:
+                forks_seen = time.monotonic()
+                inherited += _archive_inherited(spark, lake, options, contents)
             if contents.position >= planned.found.head:
                 if not options.follow:
                     break
@@ -68,10 +79,12 @@ def run(spark: SparkSession, options: ArchiveOptions) -> Summary:
             else "nothing new",
             "rows": rows,
             **({"rows trimmed or deleted before they were archived": gone} if gone else {}),
+            **({"forks whose inherited bytes were added": inherited} if inherited else {}),
             "rounds": rounds,
             "files in the lake": len(contents.files),
             "bytes in the lake": sum(file.bytes for file in contents.files.values()),
             "files merged": merged,
+            **({"leftovers of broken-off runs removed": left_over} if left_over else {}),
         },
     )
 
@@ -114,10 +127,27 @@ def _archive_round(
         .load()
     )
     files = max(1, int(planned.estimated_bytes // FILE_BYTES))
-    staging = lake.stage(_dated(rows).coalesce(files))
-    name = f"{wanted.after + 1:016d}-{wanted.until:016d}"
-    change = lake.publish(target.bucket, staging, name, contents, Change(wanted.until))
+    staging = lake.stage(target.bucket, contents, _dated(rows).coalesce(files))
+    change = lake.publish(target.bucket, staging, contents, Change(wanted.until))
     return lake.read_files(change.add).count()
+
+
+def _archive_inherited(spark: SparkSession, lake: Lake, options: ArchiveOptions, contents: Contents) -> int:
+    """How many forks there were whose inherited bytes were not in the lake yet."""
+    target = options.target
+    with Server(target) as server:
+        forks = find_forks(server)
+    if forks and contents.inherited:
+        found = lake.read_inherited(target.bucket).select("stream", "created").distinct().collect()
+        known = {(row.stream, row.created) for row in found}
+        forks = [fork for fork in forks if fork[:2] not in known]
+    if not forks:
+        return 0
+    parts = spark.createDataFrame(forks, FORK_COLUMNS).repartition(min(len(forks), MOST_FORK_TASKS))
+    rows = parts.mapInArrow(InheritedReader(target), INHERITED_COLUMNS)
+    staging = lake.stage(target.bucket, contents, _dated(rows))
+    lake.publish_inherited(target.bucket, staging, contents)
+    return len(forks)
 
 
 def _merge_small_files(lake: Lake, options: ArchiveOptions, contents: Contents) -> int:
@@ -127,11 +157,10 @@ def _merge_small_files(lake: Lake, options: ArchiveOptions, contents: Contents) 
             continue
         rows = lake.read_files(small)
         together = sum(file.bytes for file in small)
-        staging = lake.stage(
-            _dated(rows.coalesce(max(1, together // FILE_BYTES)).sortWithinPartitions("position"))
-        )
+        large = rows.coalesce(max(1, together // FILE_BYTES)).sortWithinPartitions("position")
+        staging = lake.stage(options.target.bucket, contents, _dated(large))
         change = Change(contents.position, remove=tuple(file.path for file in small))
-        lake.publish(options.target.bucket, staging, f"merged-{contents.version + 1:016d}", contents, change)
+        lake.publish(options.target.bucket, staging, contents, change)
         merged += len(small)
     return merged
 

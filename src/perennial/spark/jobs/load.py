@@ -109,24 +109,36 @@ def _load_lake(spark: SparkSession, options: LoadOptions) -> Summary:
     if not lake.contents(bucket).version:
         known = ", ".join(lake.buckets()) or "none"
         raise PipelineError(f"{options.lake} holds nothing of bucket '{bucket}'; buckets in it: {known}")
-    rows = _latest_lives(lake.read(bucket))
+    rows = _latest_lives(lake.read(bucket), lake.read_inherited(bucket))
     if options.dry_run:
         return _dry_summary(rows, options, f"would load {options.lake}")
     before = _tails(options.target)
     missing = _beyond(spark, rows, before)
-    _write(_in_order(missing, "position"), options)
+    # A stream's offsets have no holes; a close without data comes after the message that ends there.
+    _write(_in_order(missing, "offset", "next_offset", "position").drop("offset", "next_offset"), options)
     incomplete = rows.where("base > 0").select("stream").distinct().count()
     facts = {"streams whose beginning was gone before it was archived": incomplete} if incomplete else {}
     title = f"loaded '{bucket}' of {options.lake} into '{options.target.bucket}'"
     return _summary(title, before, _tails(options.target), facts)
 
 
-def _latest_lives(rows: DataFrame) -> DataFrame:
-    """A name may have been used again after a delete; what counts is the stream that came last."""
-    begins = rows.groupBy("stream").agg(
-        F.coalesce(F.expr("max(position) filter (where offset = 0)"), F.min("position")).alias("begin")
+def _latest_lives(rows: DataFrame, inherited: DataFrame) -> DataFrame:
+    """A name may have been used again after a delete; what counts is the stream that came last.
+
+    A life begins with offset 0 or, as a fork, with what it inherited.
+    """
+    forks = inherited.groupBy("stream").agg(F.max("created").alias("created"))
+    since_fork = F.expr("created is null or unix_millis(timestamp) >= created")
+    first = rows.join(forks, "stream", "left").groupBy("stream")
+    begins = first.agg(
+        F.max(F.when(F.expr("offset = 0") & since_fork, F.col("position"))).alias("anew"),
+        F.min(F.when(since_fork, F.col("position"))).alias("oldest"),
     )
-    lives = rows.join(begins, "stream").where("position >= begin").drop("begin")
+    own = rows.join(begins, "stream").where("position >= coalesce(anew, oldest)").drop("anew", "oldest")
+    # A stream that began anew since then is no fork any more.
+    still_forks = forks.join(begins.where("anew is not null"), "stream", "left_anti")
+    taken_over = inherited.join(still_forks, ["stream", "created"]).where("payload is not null")
+    lives = own.unionByName(taken_over.drop("created"))
     return lives.join(lives.groupBy("stream").agg(F.min("offset").alias("base")), "stream")
 
 
@@ -142,7 +154,7 @@ def _beyond(spark: SparkSession, rows: DataFrame, tails: dict[str, tuple[int, bo
             "load into another bucket"
         )
     return joined.where("(next_offset - base > tail) or (closed and not is_closed)").select(
-        *("stream", "content_type", "closed", "position"),
+        *("stream", "content_type", "closed", "position", "offset", "next_offset"),
         # Its bytes may be there while its close is not.
         F.when(F.expr("next_offset - base > tail"), F.col("payload")).alias("payload"),
     )
