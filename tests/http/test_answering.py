@@ -1,8 +1,12 @@
 import logging
+import weakref
+from collections.abc import Callable
 
 import pytest
 
 from perennial.http.exchange import COMMON_HEADERS, Exchange, SharedChunk
+from perennial.http.observed import ObservedExchange
+from tests.harness.garbage import no_garbage_collection
 from tests.http.wire import (
     GET,
     Application,
@@ -212,3 +216,46 @@ def test_a_broken_off_http_1_0_answer_is_reset() -> None:
     wire, exchange, _ = follow(b"GET / HTTP/1.0\r\n\r\n")
     exchange.abort()
     assert wire.transport.aborted
+
+
+# Letting go
+
+
+class Follower:
+    """Holds its exchange, and its exchange holds it."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self.exchange = exchange
+        exchange.on_closed = exchange.on_writable = self.noop
+        exchange.begin(200, [])
+
+    def noop(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    "finish",
+    [
+        lambda exchange, wire: exchange.end(),
+        lambda exchange, wire: exchange.abort(),
+        lambda exchange, wire: wire.connection.connection_lost(None),
+    ],
+    ids=["ended", "broken off", "peer gone"],
+)
+@pytest.mark.parametrize("observed", [False, True])
+def test_an_answer_that_is_over_holds_nobody_and_is_held_by_nobody(
+    finish: Callable[[Exchange, Wire], None], observed: bool
+) -> None:
+    wire = later()
+    wire.feed(GET % 1)
+    exchange = wire.app.pending.pop()
+    if observed:
+        exchange = ObservedExchange(exchange, [], lambda exchange, broken: None)
+    with no_garbage_collection():
+        follower = Follower(exchange)
+        gone = weakref.ref(follower)
+        del follower
+        assert gone() is not None, "while the answer lasts"
+        finish(exchange, wire)
+        del exchange
+        assert gone() is None

@@ -1,5 +1,7 @@
 """Group commit: many records, one write; and what happens when the disk says no."""
 
+import weakref
+
 import pytest
 
 from perennial.protocol.producers import Repeat
@@ -8,6 +10,7 @@ from perennial.protocol.state import Appended, ProducerState
 from perennial.service.commits import NotStored
 from perennial.store.errors import StoreError, StoreFull
 from tests.builders import NOW_MS, append, close, create, fork
+from tests.harness.garbage import no_garbage_collection
 from tests.service.world import Reader, World
 
 FULL = StoreFull("no space left")
@@ -80,6 +83,23 @@ def test_commit_times_come_from_the_clock(world: World) -> None:
     world.append(body=b"b")
     times = [time for block in world.store.blocks(answer.state.id, 0, 9) for time in block.times]
     assert times == [NOW_MS * 1000, (NOW_MS + 5000) * 1000]
+
+
+@pytest.mark.parametrize("refusing", ["nothing", "fail_writes", "fail_syncs"])
+def test_a_stream_keeps_nothing_of_the_requests_that_were_answered(world: World, refusing: str) -> None:
+    """Streams stay in memory for long. Their last requests, with bodies of any size, must not."""
+    world.create()
+    handle = world.handle()
+    setattr(world.store, refusing, BROKEN)
+    with no_garbage_collection():
+        for _ in range(3):
+            answer = world.send("s", append(b"large"))
+            world.settle()
+            assert answer.given
+            gone = weakref.ref(answer)
+            del answer
+            assert gone() is None
+    assert world.handle() is handle, "it is the handle that must let go"
 
 
 # A write that fails

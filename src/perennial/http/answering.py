@@ -90,7 +90,7 @@ class NativeExchange(Exchange):
             line.write(b"".join(parts))
         else:
             line.write_many(parts)
-        self._line = None
+        self._line = self.on_closed = self.on_writable = None
         line.answered(request)
 
     def begin(self, status: int, headers: Headers) -> None:
@@ -146,7 +146,7 @@ class NativeExchange(Exchange):
         assert self._framing != NOT_BEGUN, "end comes after begin"
         if self._framing == IN_CHUNKS:
             line.write(LAST_CHUNK)
-        self._line = None
+        self._line = self.on_closed = self.on_writable = None
         line.answered(self.request)
 
     def abort(self) -> None:
@@ -172,9 +172,10 @@ class NativeExchange(Exchange):
         return self._framing != NOT_BEGUN
 
     def peer_gone(self) -> None:
-        self._line = None
-        if self.on_closed is not None:
+        on_closed = self.on_closed
+        self._line = self.on_closed = self.on_writable = None
+        if on_closed is not None:
             try:
-                self.on_closed()
+                on_closed()
             except Exception:
                 log.exception("%s %r failed to let go of its peer", self.request.method, self.request.path)

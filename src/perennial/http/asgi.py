@@ -117,6 +117,7 @@ class AsgiExchange(Exchange):
             return
         assert self._begun, "end comes after begin"
         self._closed = True
+        self.on_closed = self.on_writable = None
         last = self._outgoing[-1] if self._outgoing else None
         if last is not None and "more_body" in last:
             last["more_body"] = False
@@ -145,9 +146,11 @@ class AsgiExchange(Exchange):
             return
         self._closed = True
         self._wake.set()
-        if self.on_closed is not None:
+        on_closed = self.on_closed
+        self.on_closed = self.on_writable = None
+        if on_closed is not None:
             try:
-                self.on_closed()
+                on_closed()
             except Exception:
                 log.exception("%s %r failed to let go of its peer", self.request.method, self.request.path)
 

@@ -89,6 +89,8 @@ class Exchange(ABC):
 
     def __init__(self, request: Request) -> None:
         self.request = request
+        # Both are let go of when the answer has ended: whoever set them most likely holds this exchange, and
+        # a circle of the two would keep the request, with its body, until the garbage collector comes by.
         # Called once if the peer goes away (or the server must drop it) before the answer has ended.
         self.on_closed: Callable[[], None] | None = None
         # Called when `writable` turns true again after it was false.

@@ -85,6 +85,7 @@ class ObservedExchange(Exchange):
             self._finish(broken=True)
 
     def _finish(self, broken: bool) -> None:
+        self._on_closed = None
         over, self._over = self._over, None
         if over is not None:
             over(self, broken)

@@ -22,6 +22,8 @@ from perennial.protocol.rejections import Malformed, Rejected, StreamMissing
 STREAM_ROOT: Final = "/v1/stream/"
 RAW_STREAM_ROOT: Final = b"/v1/stream/"
 BUCKET_ROOT: Final = "/ds/"
+# Longer paths are looked at anew each time: anyone can send them, and thousands would be a lot to remember.
+REMEMBERED_BYTES: Final = 512
 
 Kind = Literal["bucket", "listing", "stream", "snapshot", "bootstrap"]
 
@@ -83,12 +85,18 @@ def own_url(request: Request) -> bytes:
     return origin + request.root + request.path
 
 
-# Decoding and checking a name takes 2.4 µs, longer than deciding the append it is for (1.3 µs).
-@lru_cache(maxsize=16_384)
 def resolve_raw_stream(path: bytes) -> tuple[str, str] | Rejected:
     """The (bucket, name) of a request path under `STREAM_ROOT`, as sent."""
+    return _remembered(path) if len(path) <= REMEMBERED_BYTES else _resolve(path)
+
+
+def _resolve(path: bytes) -> tuple[str, str] | Rejected:
     decoded = decode_path(path)
     return decoded if isinstance(decoded, Malformed) else resolve_stream(decoded)
+
+
+# Decoding and checking a name takes 2.4 µs, longer than deciding the append it is for (1.3 µs).
+_remembered = lru_cache(maxsize=16_384)(_resolve)
 
 
 def resolve_stream(path: str) -> tuple[str, str] | Rejected:

@@ -276,6 +276,9 @@ class Committer:
         # Before the next commit is tried: if that fails, this is where its streams go back to.
         for handle, state, _ in commit.states:
             handle.visible, handle.before_expiry = state, None
+            # Handles stay for long, and would keep every request of this commit with its body.
+            if handle.last_commit is commit:
+                handle.last_commit = None
         # The disk works on the next commit while the answers to this one go out.
         self._start()
         for reply, outcome, after in commit.replies:
@@ -294,6 +297,7 @@ class Committer:
         for failed in (commit, later):
             failed.done = True
             for handle in failed.handles:
+                handle.last_commit = None
                 if handle.before_expiry is not None:
                     handle.visible, handle.before_expiry = handle.before_expiry, None
                 handle.accepted = handle.visible
@@ -320,7 +324,8 @@ class Committer:
         # Said once: a full disk fails every commit, and the log may be on it.
         if self.obstacle is None or type(error) is not type(self.obstacle):
             log.error("writing failed: %s", error)
-        self.obstacle = error
+        # A traceback would hold the commit that failed; and one more with every attempt, after a failed sync.
+        self.obstacle = error.with_traceback(None)
         if not unsure and self._probe is None:
             self._probe = self._loop.call_later(PROBE_SECONDS, self._try_again)
 

@@ -68,6 +68,7 @@ class StreamHandle:
         self.producers: dict[str, ProducerState | None] = {}
         # Live readers. An idle window does not run out while there are any.
         self.watchers: set[Watcher] = set()
+        # The last one with a change of this stream, until it is done.
         self.last_commit: Flight | None = None
         # How the feed refers to this incarnation; made on its first append.
         self.feed_row: TableRow | None = None
