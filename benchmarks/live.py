@@ -26,6 +26,7 @@ from rich.table import Table
 from benchmarks.crowd import Crowd, Findings, stream_name
 from benchmarks.errors import BenchmarkError
 from benchmarks.streams import TEXT, Client
+from benchmarks.surroundings import Surroundings, watch
 from benchmarks.targets import PERENNIAL, Server, running
 from benchmarks.tools import BUILD
 from tests.harness.footprint import allow_open_files, resident_bytes
@@ -54,6 +55,7 @@ class Run:
 
     load: Load
     found: Findings
+    surroundings: Surroundings
     connect_seconds: float
     idle_cores: float
     busy_cores: float
@@ -73,11 +75,13 @@ class Run:
             ("all connected after", f"{self.connect_seconds:.1f} s, {pace:,.0f} per second"),
             ("events sent", f"{len(found.due):,}"),
             ("deliveries", f"{delivered:,} of {delivered + found.missing:,}"),
+            ("the disk's syncs beside it, p50 / p99 / max", spread(self.surroundings.syncs_ms)),
             ("append acknowledged, p50 / p99 / max", spread(found.acknowledged_ms())),
             ("delivered, p50 / p99 / max", spread(found.delivered_ms())),
             ("the same, after the acknowledgement", spread(found.delivered_after_acknowledgement_ms())),
             ("connections ended and opened again", f"{found.reconnected:,}"),
             ("server's cores, idle / under load", f"{self.idle_cores:.2f} / {self.busy_cores:.2f}"),
+            ("the machine's cores, under load", f"{self.surroundings.busy_share:.0%} busy, load included"),
             ("server's memory", f"{resident}, {grown / self.load.connections / KIB:.1f} KiB per connection"),
         ]
 
@@ -119,12 +123,12 @@ def measure(load: Load, max_age_seconds: float, data: Path) -> Run:
             for number in range(load.streams):
                 client.create(stream_name(number), TEXT)
             client.close()
-            return uvloop.run(_run(server, load))
+            return uvloop.run(_run(server, load, root))
     finally:
         shutil.rmtree(root, ignore_errors=True)
 
 
-async def _run(server: Server, load: Load) -> Run:
+async def _run(server: Server, load: Load, data: Path) -> Run:
     resident_before = resident_bytes(server.process.pid)
     crowd = Crowd(server.port, load.connections, load.streams)
     begun = time.perf_counter()
@@ -133,12 +137,14 @@ async def _run(server: Server, load: Load) -> Run:
     gc.collect()
     gc.freeze()  # a pause of ours would look like one of the server's
     idle_cores = await _cores(server, asyncio.sleep(load.idle_seconds))
-    busy_cores = await _cores(server, crowd.listen(load.events_per_second, load.seconds))
+    with watch(data) as surroundings:
+        busy_cores = await _cores(server, crowd.listen(load.events_per_second, load.seconds))
     resident_after = resident_bytes(server.process.pid)
     await crowd.leave()
     return Run(
         load,
         crowd.found,
+        surroundings,
         connect_seconds,
         idle_cores,
         busy_cores,

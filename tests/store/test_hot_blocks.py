@@ -36,6 +36,7 @@ def test_the_least_recently_used_goes_first() -> None:
     hot.keep(b"b", block(LARGE_BYTES))
     hot.get(b"a")
     hot.keep(b"c", block(LARGE_BYTES))
+    assert hot.bytes == 2 * LARGE_BYTES
     assert hot.get(b"b") is None
     assert hot.get(b"a") is not None
     assert hot.get(b"c") is not None

@@ -15,7 +15,7 @@ LARGE_BYTES: Final = 64 * 1024
 class HotBlocks:
     def __init__(self, budget_bytes: int) -> None:
         self._budget = budget_bytes
-        self._bytes = 0
+        self.bytes = 0
         # In the order of their last use, by key.
         self._blocks: dict[bytes, Block] = {}
 
@@ -30,7 +30,7 @@ class HotBlocks:
         if not LARGE_BYTES <= size <= self._budget:
             return
         self._blocks[key] = block
-        self._bytes += size
-        while self._bytes > self._budget:
+        self.bytes += size
+        while self.bytes > self._budget:
             oldest = self._blocks.pop(next(iter(self._blocks)))
-            self._bytes -= oldest.end - oldest.start
+            self.bytes -= oldest.end - oldest.start

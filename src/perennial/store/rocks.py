@@ -215,7 +215,7 @@ class RocksStore:
         sizes = {name: ask(table, "total-sst-files-size") for name, table in self._tables.items()}
         sizes["wal"] = self._wal.size()
         sizes["memory"] = sum(ask(table, "cur-size-all-mem-tables") for table in self._tables.values())
-        sizes["cache"] = ask(self._db, "block-cache-usage")
+        sizes["cache"] = ask(self._db, "block-cache-usage") + self._hot_blocks.bytes
         return sizes
 
     def collect_garbage(self, held: Callable[[int], bool]) -> bool:
