@@ -223,9 +223,10 @@ def load_settings(
 def find_config(given: Path | None = None) -> Path | None:
     """The TOML file to read: the one given, the one `PERENNIAL_CONFIG` names, or `perennial.toml` if it is
     here."""
-    named = os.environ.get("PERENNIAL_CONFIG")
-    if given is not None or named:
-        return given or Path(str(named))
+    if given is not None:
+        return given
+    if named := os.environ.get("PERENNIAL_CONFIG"):
+        return Path(named)
     return DEFAULT_CONFIG if DEFAULT_CONFIG.exists() else None
 
 

@@ -180,7 +180,7 @@ def test_append_waits_for_a_server_that_is_starting(perennial: Command) -> None:
             self.send_header("content-length", "0")
             self.end_headers()
 
-        do_HEAD = do_POST = answer  # noqa: N815
+        do_HEAD = do_POST = answer  # noqa: N815 (names of http.server)
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Starting) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

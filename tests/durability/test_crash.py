@@ -20,7 +20,7 @@ from tests.durability.actors import (
 from tests.durability.bucket_actors import FeedFollower, Snapshotter
 from tests.harness.gate import GatedServer
 from tests.harness.server import ServerProcess
-from tests.harness.troupe import Troupe, verify_all
+from tests.harness.troupe import crashing, verify_all
 from tests.harness.wire import Wire
 
 ROUNDS = int(os.environ.get("CRASH_ROUNDS", "3"))
@@ -46,18 +46,7 @@ def cast(seed: int) -> list[Actor]:
 
 
 def run(server: ServerProcess, actors: list[Actor], crash: Callable[[], None], chance: random.Random) -> None:
-    with Wire(server.port) as wire:
-        for actor in actors:
-            actor.prepare(wire)
-    troupe = Troupe(server, actors)
-    try:
-        for _ in range(ROUNDS):
-            troupe.enter()
-            troupe.wait_for_acts(chance.randint(100, 800))
-            crash()
-            troupe.leave()
-            server.start()
-            verify_all(server, actors)
+    with crashing(server, actors, crash, ROUNDS, lambda: chance.randint(100, 800)) as troupe:
         # And an orderly end is at least as good as a crash.
         troupe.enter()
         troupe.wait_for_acts(50)
@@ -65,8 +54,6 @@ def run(server: ServerProcess, actors: list[Actor], crash: Callable[[], None], c
         troupe.leave()
         server.start()
         verify_all(server, actors)
-    finally:
-        troupe.go_home()
 
 
 def test_nothing_acknowledged_is_lost_when_the_process_is_killed(tmp_path: Path) -> None:

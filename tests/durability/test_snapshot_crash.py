@@ -9,8 +9,7 @@ from tests.durability.actors import Actor
 from tests.durability.snapshot_actor import Folder
 from tests.harness.gate import GatedServer
 from tests.harness.server import ServerProcess
-from tests.harness.troupe import Troupe, verify_all
-from tests.harness.wire import Wire
+from tests.harness.troupe import crashing
 
 ROUNDS = int(os.environ.get("CRASH_ROUNDS", "2"))
 SEED = int(os.environ.get("CRASH_SEED", "4437"))
@@ -18,20 +17,8 @@ SEED = int(os.environ.get("CRASH_SEED", "4437"))
 
 def run(server: ServerProcess, seed: int, crash: Callable[[], None], chance: random.Random) -> None:
     actors: list[Actor] = [Folder(f"folder-{number}", seed) for number in range(4)]
-    with Wire(server.port) as wire:
-        for actor in actors:
-            actor.prepare(wire)
-    troupe = Troupe(server, actors)
-    try:
-        for _ in range(ROUNDS):
-            troupe.enter()
-            troupe.wait_for_acts(chance.randint(40, 120))
-            crash()
-            troupe.leave()
-            server.start()
-            verify_all(server, actors)
-    finally:
-        troupe.go_home()
+    with crashing(server, actors, crash, ROUNDS, lambda: chance.randint(40, 120)):
+        pass
     assert "Traceback" not in server.output, server.output
 
 

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 from tests.extensions.api import BYTES, JSON, TEXT, Api, Bucket, parse_page
 from tests.harness.server import ServerProcess
@@ -62,7 +63,7 @@ def test_a_consumer_sees_everything_exactly_once_through_crashes_and_restarts(
         thread.start()
     for end in (own_server.stop, own_server.kill, own_server.kill):
         target = min(len(positions) + WRITERS * MESSAGES // 6, WRITERS * MESSAGES)
-        wait_until(lambda: len(positions) >= target)  # noqa: B023 (asked at once)
+        wait_until(partial(holds, positions, target))
         end()
         own_server.start()
     for thread in (*threads, consumer):
@@ -129,6 +130,10 @@ def consume(bucket: Bucket, rows: list[tuple[str, int, bytes]], positions: list[
         rows.extend((row["stream"], row["offset"], row["payload"]) for row in page.rows)
         positions.extend(page.positions)
         position = page.next_position
+
+
+def holds(positions: list[int], count: int) -> bool:
+    return len(positions) >= count
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

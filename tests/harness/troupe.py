@@ -3,12 +3,40 @@
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from tests.durability.actors import Actor
 from tests.harness.server import ServerProcess
 from tests.harness.wire import Wire
 
 PATIENCE_SECONDS = 60.0
+
+
+@contextmanager
+def crashing(
+    server: ServerProcess,
+    actors: list[Actor],
+    crash: Callable[[], None],
+    rounds: int,
+    acts: Callable[[], int],
+) -> "Iterator[Troupe]":
+    """After so many crashes under load, each followed by a start and a verification."""
+    with Wire(server.port) as wire:
+        for actor in actors:
+            actor.prepare(wire)
+    troupe = Troupe(server, actors)
+    try:
+        for _ in range(rounds):
+            troupe.enter()
+            troupe.wait_for_acts(acts())
+            crash()
+            troupe.leave()
+            server.start()
+            verify_all(server, actors)
+        yield troupe
+    finally:
+        troupe.go_home()
 
 
 class Troupe:

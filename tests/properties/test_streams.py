@@ -427,4 +427,4 @@ class Streams(RuleBasedStateMachine):
 
 
 TestStreams = Streams.TestCase
-TestStreams.settings = settings(max_examples=3 * settings.default.max_examples)  # type: ignore[union-attr]
+TestStreams.settings = settings(max_examples=3 * settings.default.max_examples)  # type: ignore[union-attr]  # never None with a profile

@@ -1,6 +1,7 @@
 """Group commit: many records, one write; and what happens when the disk says no."""
 
 import weakref
+from typing import Any
 
 import pytest
 
@@ -185,8 +186,8 @@ def test_a_deletion_that_failed_leaves_everything(world: World) -> None:
 
 
 @pytest.mark.parametrize("lifetime", [{"ttl_seconds": 60}, {"expires_at_ms": NOW_MS + 60_000}])
-def test_a_stream_that_could_not_be_deleted_still_expires(world: World, lifetime: dict[str, int]) -> None:
-    world.create(**lifetime)  # type: ignore[arg-type]
+def test_a_stream_that_could_not_be_deleted_still_expires(world: World, lifetime: dict[str, Any]) -> None:
+    world.create(**lifetime)
     world.store.fail_writes = FULL
     world.do("s", None)
     world.store.fail_writes = None

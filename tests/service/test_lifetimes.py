@@ -2,6 +2,7 @@
 
 import pytest
 
+from perennial.protocol.append import Append
 from perennial.protocol.producers import Repeat
 from perennial.protocol.rejections import StreamGone, StreamMissing
 from perennial.protocol.state import Appended
@@ -57,11 +58,11 @@ def test_a_window_of_nothing_is_over_at_once(world: World) -> None:
         close(producer=("p", 0, 0)),
     ],
 )
-def test_a_write_restarts_the_window(world: World, command: object) -> None:
+def test_a_write_restarts_the_window(world: World, command: Append) -> None:
     world.create(ttl_seconds=TTL)
     for _ in range(3):
         world.wait(TTL - 1)
-        assert not world.do("s", command).refused  # type: ignore[arg-type]
+        assert not world.do("s", command).refused
         command = close() if command == append(b"data", close=True) else command
     world.wait(TTL)
     assert not world.exists()

@@ -1,5 +1,7 @@
 """Nothing is answered, shown or acknowledged again before the disk has it."""
 
+from functools import partial
+
 import pytest
 
 from perennial.protocol.append import AlreadyClosed
@@ -133,9 +135,13 @@ def test_answers_come_in_the_order_of_the_requests(world: World) -> None:
     world.create()
     order: list[int] = []
     service: StreamService = world.service
+
+    def note(number: int, outcome: object, state: object) -> None:
+        order.append(number)
+
     with world.held_disk():
         for number in range(20):
-            service.append("default", "s", append(b"%02d" % number), lambda _, __, n=number: order.append(n))  # type: ignore[misc]
+            service.append("default", "s", append(b"%02d" % number), partial(note, number))
             if number % 7 == 0:
                 world.turn()
     world.settle()

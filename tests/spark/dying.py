@@ -42,5 +42,5 @@ class DyingDataSource(PerennialDataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         return DyingWriter(parse_write_options(self._given()), schema, overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 (Spark names it)
         return DyingStreamWriter(parse_write_options(self._given()), schema, overwrite)

@@ -63,7 +63,8 @@ class Calls:
         return b"".join(parts)
 
     def messages(self, stream: str) -> list[Any]:
-        return json.loads(self.read(stream))  # type: ignore[no-any-return]
+        found: list[Any] = json.loads(self.read(stream))
+        return found
 
     def streams(self) -> dict[str, dict[str, Any]]:
         found: dict[str, dict[str, Any]] = {}

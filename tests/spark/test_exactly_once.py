@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -103,9 +104,12 @@ def test_a_server_killed_and_restarted_in_the_middle_of_a_batch(
     calls = new_bucket(server)
     crashes = []
 
+    def has_reached(position: int) -> bool:
+        return calls.head_position() >= position
+
     def crash_twice() -> None:
         for least in (2_000, 6_000):
-            wait_until(lambda least=least: calls.head_position() >= least)  # type: ignore[misc]
+            wait_until(partial(has_reached, least))
             server.kill()
             crashes.append(least)
             time.sleep(0.3)

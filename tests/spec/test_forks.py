@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -168,14 +169,14 @@ def test_a_fork_has_the_lifetime_it_is_given_or_its_sources(
     stream: Stream,
     new_stream: New,
     source: dict[str, str],
-    asked: dict[str, str],
+    asked: dict[str, Any],
     ttl: str | None,
     expires: str | None,
 ) -> None:
     """Forks: lifetimes are independent; the source never caps the fork."""
     stream.create(b"abc", TEXT, **source)
     target = new_stream()
-    assert fork(target, stream, **asked) == 201  # type: ignore[arg-type]
+    assert fork(target, stream, **asked) == 201
     headers = target.head().headers
     assert (headers.get("stream-ttl"), headers.get("stream-expires-at")) == (ttl, expires)
 

@@ -72,12 +72,9 @@ def main() -> None:
 
 def _stand_in_for_closed_streams() -> None:
     """`<&-` and `>&-` leave us no stream at all. They mean: nothing to read, nowhere to write."""
-    if sys.stdin is None:
-        sys.stdin = open(os.devnull)  # noqa: SIM115
-    if sys.stdout is None:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
-    if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 (for as long as the command runs)
 
 
 @app.callback(invoke_without_command=True)
