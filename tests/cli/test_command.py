@@ -128,3 +128,14 @@ def test_a_server_takes_the_tokens_it_was_given(tmp_path: Path) -> None:
         assert perennial("create", "s", "--token", writer).code == Code.OK
         assert perennial("read", "s", "--token", reader).code == Code.OK
         assert perennial("backup", server.url, "copy", "--token", writer).code == Code.DENIED
+
+
+def test_closed_streams_mean_nothing_to_read_and_nowhere_to_write(shared_server: ServerProcess) -> None:
+    def run(words: str) -> tuple[int, str]:
+        command = f"exec {sys.executable} -m perennial {words} --url {shared_server.url}"
+        ended = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, check=False)
+        return ended.returncode, ended.stderr
+
+    assert run("create closed-streams -d abc >&-")[0] == Code.OK
+    assert run("append closed-streams <&-") == (Code.OK, "appended 0 messages to closed-streams\n")
+    assert run("read closed-streams >&-") == (Code.OK, "")

@@ -66,7 +66,7 @@ class Server:
         loop = asyncio.get_running_loop()
         state = self._state
         bound = bind(self._host, self._port, self._path) if sockets is None else sockets
-        if self._path is None:
+        if bound[0].family != socket.AF_UNIX:
             self._port = bound[0].getsockname()[1]
         for each in bound:
             listen = loop.create_server if each.family != socket.AF_UNIX else loop.create_unix_server
