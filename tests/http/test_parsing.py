@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perennial.http.exchange import Request
+from perennial.http.heads import KnownHeads
 from perennial.http.limits import Limits
 from perennial.http.parsing import BODY, DONE, HEAD, IDLE, PIECE_BYTES, ParsedRequest, RequestReader
 from tests.http.wire import CHUNKED, Application, Sink
@@ -16,7 +17,9 @@ HOST = b"Host: a\r\n"
 
 
 def reader(app: Application | None = None, limits: Limits | None = None) -> RequestReader:
-    return RequestReader(app or Application(), limits or Limits(), SimpleNamespace(now=0.0), "192.0.2.1")
+    return RequestReader(
+        app or Application(), limits or Limits(), SimpleNamespace(now=0.0), KnownHeads(), "192.0.2.1"
+    )
 
 
 def read(*pieces: bytes, app: Application | None = None, limits: Limits | None = None) -> list[ParsedRequest]:

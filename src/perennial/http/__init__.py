@@ -5,6 +5,7 @@ Module map:
 - `exchange`    a request and the way to answer it: what surfaces see of HTTP
 - `connection`  HTTP/1.1 on a socket: turns, keep-alive, timeouts, back-pressure
 - `parsing`     bytes into requests, within limits
+- `heads`       heads of requests that come again, and what they mean
 - `answering`   answers into bytes
 - `responses`   response heads and chunks
 - `limits`      how large, how many, how long

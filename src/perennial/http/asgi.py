@@ -47,12 +47,6 @@ class AnswerBrokenOff(Exception):
     """Tells the host that the answer it has begun to send will never be complete."""
 
 
-class MountedRequest(Request):
-    """One that may have come in below another application."""
-
-    __slots__ = ("root",)
-
-
 class AsgiExchange(Exchange):
     """One request of an ASGI host."""
 
@@ -268,15 +262,15 @@ class AsgiApp:
 
 async def _serve(handler: Handler, scope: Scope, receive: Receive, send: Send) -> None:
     root, path = split_path(scope)
-    request = MountedRequest(
+    request = Request(
         scope["method"],
         path,
         scope.get("query_string", b""),
         join_headers(scope["headers"]),
         scheme=scope.get("scheme", "http"),
         client=(scope.get("client") or ("",))[0] or "",
+        root=root,
     )
-    request.root = root
     exchange = AsgiExchange(request)
     incoming = Incoming(receive)
     fits = await incoming.read_into(request, handler)

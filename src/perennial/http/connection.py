@@ -74,7 +74,9 @@ class Connection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         client = str(peer[0]) if isinstance(peer, tuple) else ""
         state = self.state
-        self._reader = RequestReader(state.handler, state.limits, state, client, state.secure)
+        self._reader = RequestReader(
+            state.handler, state.limits, state, state.known_heads, client, state.secure
+        )
         state.connections.add(self)
         if state.draining:
             self.close()
@@ -89,6 +91,8 @@ class Connection(asyncio.Protocol):
                 self.close()
         elif self._exchange is not None or self._held or self.blocked or reader.ready:
             self._hold(data)
+        elif not self._closing and (request := reader.recall(data)) is not None:
+            self._handle(request)
         elif len(data) <= PIECE_BYTES:
             reader.feed(data)
             self._advance()

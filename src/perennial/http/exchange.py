@@ -5,8 +5,10 @@ Handlers are plain functions: an answer may come at once or later, from a commit
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
+
+import msgspec
 
 from perennial.http.access.identity import Identity
 
@@ -14,47 +16,23 @@ Headers = list[tuple[bytes, bytes]]
 Body = bytes | Sequence[bytes | memoryview]
 
 
-class Request:
+class Request(msgspec.Struct, eq=False):
     """One parsed request. Header names are lower case; repeated headers are joined, see `join_repeated`."""
 
-    # Where the application is mounted in another one, percent-encoded. Only a subclass knows of such a place.
+    method: str
+    path: bytes  # as sent: percent-encoded, without the query
+    query: bytes
+    headers: Mapping[bytes, str]
+    body: bytes = b""
+    scheme: str = "http"
+    client: str = ""
+    # Where the application is mounted in another one, percent-encoded.
     root: bytes = b""
-
-    __slots__ = (
-        "body",
-        "client",
-        "headers",
-        "identity",
-        "method",
-        "path",
-        "query",
-        "scheme",
-        "sink",
-        "tally",
-    )
-
-    def __init__(
-        self,
-        method: str,
-        path: bytes,
-        query: bytes,
-        headers: dict[bytes, str],
-        body: bytes = b"",
-        scheme: str = "http",
-        client: str = "",
-    ) -> None:
-        self.method = method
-        self.path = path  # as sent: percent-encoded, without the query
-        self.query = query
-        self.headers = headers
-        self.body = body
-        self.scheme = scheme
-        self.client = client
-        self.sink: BodySink | None = None
-        # Who sent it, once someone has asked; see `access.gate`.
-        self.identity: Identity | None = None
-        # Where the answer is counted, by its status; the application's choice.
-        self.tally: dict[int, int] | None = None
+    sink: "BodySink | None" = None
+    # Who sent it, once someone has asked; see `access.gate`.
+    identity: Identity | None = None
+    # Where the answer is counted, by its status; the application's choice.
+    tally: dict[int, int] | None = None
 
 
 def join_repeated(name: bytes, first: str, second: str) -> str:

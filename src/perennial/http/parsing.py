@@ -11,6 +11,7 @@ from typing import Final, NoReturn, Protocol
 import httptools
 
 from perennial.http.exchange import Handler, Request, join_repeated
+from perennial.http.heads import END, REMEMBERED_BYTES, KnownHeads
 from perennial.http.limits import Limits
 
 IDLE: Final = 0  # between requests
@@ -35,28 +36,12 @@ class Clock(Protocol):
     now: float
 
 
-class ParsedRequest(Request):
+class ParsedRequest(Request, eq=False):
     """A request and what its connection must remember about it."""
 
-    __slots__ = ("keep_alive", "old", "refusal")
-
-    def __init__(
-        self, method: str, path: bytes, query: bytes, headers: dict[bytes, str], client: str, keep_alive: bool
-    ) -> None:
-        # Every slot is set here and not through Request.__init__: this runs once per request.
-        self.method = method
-        self.path = path
-        self.query = query
-        self.headers = headers
-        self.body = b""
-        self.scheme = "http"
-        self.client = client
-        self.sink = None
-        self.identity = None
-        self.tally = None
-        self.keep_alive = keep_alive
-        self.old = False  # HTTP/1.0: no chunked answers, closes unless it asked to stay
-        self.refusal: tuple[int, str] | None = None  # to be answered by Handler.refuse
+    keep_alive: bool = True
+    old: bool = False  # HTTP/1.0: no chunked answers, closes unless it asked to stay
+    refusal: tuple[int, str] | None = None  # to be answered by Handler.refuse
 
 
 def abandon_body(request: Request) -> None:
@@ -89,10 +74,11 @@ class RequestReader:
         "_handler",
         "_head_bytes",
         "_headers",
+        "_known",
         "_limits",
         "_parser",
         "_repeated",
-        "_secure",
+        "_scheme",
         "_silent_bytes",
         "_target",
         "_upgrading",
@@ -103,10 +89,17 @@ class RequestReader:
     )
 
     def __init__(
-        self, handler: Handler, limits: Limits, clock: Clock, client: str, secure: bool = False
+        self,
+        handler: Handler,
+        limits: Limits,
+        clock: Clock,
+        known: KnownHeads,
+        client: str,
+        secure: bool = False,
     ) -> None:
         self._handler = handler
-        self._secure = secure
+        self._known = known
+        self._scheme = "https" if secure else "http"
         self._limits = limits
         self._clock = clock
         self._client = client
@@ -131,6 +124,18 @@ class RequestReader:
 
     # Input
 
+    def recall(self, data: bytes) -> ParsedRequest | None:
+        """The request, if `data` is exactly one whose head is known. If not, it is to be fed."""
+        if self.phase != IDLE:
+            return None
+        end = data.find(END, 0, REMEMBERED_BYTES) + 4
+        head = self._known.get(data[:end])
+        if head is None or head.length != len(data) - end:
+            return None
+        return ParsedRequest(
+            head.method, head.path, head.query, head.headers, data[end:], self._scheme, self._client
+        )
+
     def feed(self, data: bytes | memoryview) -> None:
         """Take a piece of at most PIECE_BYTES. Never raises: what is wrong with it becomes a refusal."""
         parser = self._parser
@@ -138,6 +143,7 @@ class RequestReader:
             return
         ready = len(self.ready)
         body_bytes = self._body_bytes
+        idle = self.phase == IDLE
         try:
             parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -146,12 +152,16 @@ class RequestReader:
             self._fail(error)
         if len(self.ready) == ready:
             self._count_unfinished(len(data), self._body_bytes > body_bytes)
+        elif idle and self.phase == IDLE and len(self.ready) == ready + 1 and type(data) is bytes:
+            request = self.ready[-1]
+            if not request.old:
+                self._known.notice(data, request)
 
     def refuse(self, status: int, reason: str) -> None:
         """Give the request being read up, and with it all that would follow."""
         request = self._current
         if request is None:
-            request = ParsedRequest("", b"", b"", self._headers, self._client, False)
+            request = ParsedRequest("", b"", b"", self._headers, b"", self._scheme, self._client)
         request.keep_alive = False
         request.refusal = (status, reason)
         self._finish()
@@ -175,14 +185,16 @@ class RequestReader:
 
     # What llhttp calls
 
+    def on_message_begin(self) -> None:
+        if self.phase == IDLE:
+            self.phase = HEAD
+            self.since = self._clock.now
+
     def on_url(self, part: bytes) -> None:
         if self.phase == BODY:
             return  # _ignore_upgrade speaking
         if self._target:
             part = self._target + part
-        else:
-            self.phase = HEAD
-            self.since = self._clock.now
         self._target = part
         if len(part) > self._limits.target_bytes:
             self._stop(414, "request target too long")
@@ -204,14 +216,13 @@ class RequestReader:
         target = self._target
         method = parser.get_method()
         path, _, query = target.partition(b"?")
-        keep_alive = parser.should_keep_alive()
         self._current = request = ParsedRequest(
-            _METHODS.get(method) or method.decode(), path, query, headers, self._client, keep_alive
+            _METHODS.get(method) or method.decode(), path, query, headers, b"", self._scheme, self._client
         )
-        if self._secure:
-            request.scheme = "https"
+        request.keep_alive = keep_alive = parser.should_keep_alive()
         # Without a Connection header only HTTP/1.1 is kept alive, which spares the question of the version.
-        if not keep_alive or b"connection" in headers:
+        # llhttp takes Proxy-Connection for one too.
+        if not keep_alive or b"connection" in headers or b"proxy-connection" in headers:
             self._check_version(request)
         if b"host" not in headers and not request.old:
             self._stop(400, "missing Host header")
@@ -285,7 +296,7 @@ class RequestReader:
             if self._silent_bytes > limits.header_bytes:
                 self.refuse(400, "too much chunk framing or too many trailers")
         elif self.phase != DONE:
-            if self.phase == IDLE:  # a part of the method, or blank lines
+            if self.phase == IDLE:  # blank lines
                 self.phase = HEAD
                 self.since = self._clock.now
             self._head_bytes += size
@@ -329,7 +340,7 @@ class RequestReader:
             self._stop(400, "malformed request target")
         request.path = slash + path if slash else b"/"
         # RFC 9112, 3.2.2: the target's authority counts, whatever Host says.
-        request.headers[b"host"] = authority.rpartition(b"@")[2].decode("latin-1")
+        self._headers[b"host"] = authority.rpartition(b"@")[2].decode("latin-1")
 
     def _expect_body(self, request: ParsedRequest, length: int | None) -> None:
         if length is None and request.headers[b"transfer-encoding"].lower() != "chunked":

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from perennial.http.exchange import SECURITY_HEADERS, Handler
+from perennial.http.heads import KnownHeads
 from perennial.http.limits import Limits
 from perennial.http.responses import Heads
 
@@ -26,6 +27,7 @@ class ServerState:
         "draining",
         "handler",
         "heads",
+        "known_heads",
         "limits",
         "now",
         "on_empty",
@@ -41,6 +43,7 @@ class ServerState:
         self.limits = limits
         self.heads = Heads(unix_time)
         self.plain_heads = Heads(unix_time, SECURITY_HEADERS)
+        self.known_heads = KnownHeads()
         self.now = now  # of the monotonic clock, at the last tick
         self.connections: set[Peer] = set()
         self.draining = False
