@@ -67,31 +67,27 @@ class NativeExchange(Exchange):
         if tally is not None:
             tally[status] += 1
         heads = state.plain_heads if is_plain_write(request) else state.heads
-        parts: list[bytes | memoryview] = [heads[status]]
-        if headers:
-            parts.append(encode_headers(headers))
+        head = heads[status] + encode_headers(headers)
         if not request.keep_alive or state.draining:
-            parts.append(CLOSE)
+            head += CLOSE
         elif request.old:
-            parts.append(KEEP_ALIVE)
-        pieces: Sequence[bytes | memoryview] = (body,) if isinstance(body, bytes) else body
-        size = 0
+            head += KEEP_ALIVE
         if status == 204 or status == 304:
-            parts.append(b"\r\n")  # which may not say a length (RFC 9110, 8.6)
-        elif request.method == "HEAD":
-            length = sum(map(len, pieces))
-            # The length a GET would have, if the application knows it.
-            parts.append(b"content-length: %d\r\n\r\n" % length if length else b"\r\n")
+            line.write(head + b"\r\n")  # which may not say a length (RFC 9110, 8.6)
         else:
-            size = sum(map(len, pieces))
-            parts.append(b"content-length: %d\r\n\r\n" % size)
-            parts += pieces
-        if size <= JOIN_BYTES:
-            line.write(b"".join(parts))
-        else:
-            line.write_many(parts)
+            self._write_with_length(line, head, (body,) if isinstance(body, bytes) else body)
         self._line = self.on_closed = self.on_writable = None
         line.answered(request)
+
+    def _write_with_length(self, line: Line, head: bytes, pieces: Sequence[bytes | memoryview]) -> None:
+        size = sum(map(len, pieces))
+        if self.request.method == "HEAD":
+            # The length a GET would have, if the application knows it.
+            line.write(head + (b"content-length: %d\r\n\r\n" % size if size else b"\r\n"))
+        elif size <= JOIN_BYTES:
+            line.write(b"%bcontent-length: %d\r\n\r\n%b" % (head, size, b"".join(pieces)))
+        else:
+            line.write_many((b"%bcontent-length: %d\r\n\r\n" % (head, size), *pieces))
 
     def begin(self, status: int, headers: Headers) -> None:
         line = self._line

@@ -26,7 +26,7 @@ from perennial.http.routes import BucketRoutes, Nowhere, publishes, refuse_metho
 from perennial.http.tracing import Tracing
 from perennial.http.traffic import Traffic
 from perennial.protocol.names import PROXY_BUCKET, decode_path
-from perennial.protocol.rejections import Malformed
+from perennial.protocol.rejections import Malformed, Rejected
 from perennial.proxy.operations import Proxy
 from perennial.service.streams import StreamService
 from perennial.settings import Settings
@@ -149,7 +149,11 @@ class Application:
             if request.method == "OPTIONS":
                 self._preflight(exchange)
             elif not self._gate.guarded or self._gate.admit(exchange):
-                self._serve_base_path(exchange)
+                address = resolve_raw_stream(request.path)
+                if isinstance(address, Rejected):
+                    reject(exchange, address)
+                else:
+                    serve_stream(exchange, self._streams, self._gate, *address)
             return
         path = decode_path(request.path)
         request.tally = self._traffic.tally(request)
@@ -198,13 +202,6 @@ class Application:
             return True
         reject(exchange, BeyondScope())
         return False
-
-    def _serve_base_path(self, exchange: Exchange) -> None:
-        address = resolve_raw_stream(exchange.request.path)
-        if isinstance(address, tuple):
-            serve_stream(exchange, self._streams, self._gate, *address)
-        else:
-            reject(exchange, address)
 
     def _preflight(self, exchange: Exchange) -> None:
         headers = ALLOWED_HEADERS

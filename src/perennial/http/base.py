@@ -39,6 +39,9 @@ from perennial.service.streams import StreamService
 Resolve = Callable[[str], tuple[str, str] | Rejected]
 BEYOND_TAIL: Final = Malformed("the offset lies beyond the stream's tail")
 CACHE_CONTROL: Final = b"cache-control"
+_APPEND_TERMS: Final = frozenset(
+    (h.PRODUCER_ID, h.PRODUCER_EPOCH, h.PRODUCER_SEQ, h.STREAM_SEQ, h.STREAM_CLOSED)
+)
 ARROW_TYPE: Final = "application/vnd.apache.arrow.stream"
 
 
@@ -155,25 +158,11 @@ class StreamSurface:
     # POST
 
     def post(self, exchange: Exchange, bucket: str, name: str) -> None:
-        request = exchange.request
-        get = request.headers.get
-        producer = h.parse_producer(get(h.PRODUCER_ID), get(h.PRODUCER_EPOCH), get(h.PRODUCER_SEQ))
-        seq = h.parse_seq(get(h.STREAM_SEQ))
-        content_type = get(h.CONTENT_TYPE)
-        if isinstance(producer, Malformed):
-            reject(exchange, producer)
-            return
-        if isinstance(seq, Malformed):
-            reject(exchange, seq)
-            return
-        if content_type is not None and request.body:
-            checked = check_content_type(content_type)
-            if isinstance(checked, Malformed):
-                reject(exchange, checked)
-                return
-        closed = h.parse_closed(get(h.STREAM_CLOSED))
-        command = Append(request.body, content_type, closed, producer, seq)
-        self._service.append(bucket, name, command, partial(self._appended, exchange))
+        command = _parse_append(exchange.request)
+        if isinstance(command, Append):
+            self._service.append(bucket, name, command, partial(self._appended, exchange))
+        else:
+            reject(exchange, command)
 
     def _appended(self, exchange: Exchange, outcome: Any, state: StreamState | None) -> None:
         if isinstance(outcome, Rejected):
@@ -184,7 +173,7 @@ class StreamSurface:
         if state.closed:
             headers.append((h.STREAM_CLOSED, b"true"))
         status = 204
-        if isinstance(outcome, Appended | Closed):
+        if isinstance(outcome, (Appended, Closed)):
             producer = outcome.producer
             if producer is not None:
                 headers += _producer_headers(producer.epoch, producer.seq)
@@ -363,6 +352,25 @@ def read_headers(state: StreamState, chunk: Chunk) -> Headers:
 
 def read_body(state: StreamState, chunk: Chunk) -> bytes | list[memoryview]:
     return join_json(chunk.pieces) if is_json(state.content_type) else chunk.pieces
+
+
+def _parse_append(request: Request) -> Append | Malformed:
+    headers, body = request.headers, request.body
+    content_type = headers.get(h.CONTENT_TYPE)
+    if content_type is not None and body:
+        checked = check_content_type(content_type)
+        if isinstance(checked, Malformed):
+            return checked
+    if _APPEND_TERMS.isdisjoint(headers):  # as most appends are
+        return Append(body, content_type)
+    get = headers.get
+    producer = h.parse_producer(get(h.PRODUCER_ID), get(h.PRODUCER_EPOCH), get(h.PRODUCER_SEQ))
+    if isinstance(producer, Malformed):
+        return producer
+    seq = h.parse_seq(get(h.STREAM_SEQ))
+    if isinstance(seq, Malformed):
+        return seq
+    return Append(body, content_type, h.parse_closed(get(h.STREAM_CLOSED)), producer, seq)
 
 
 def _producer_headers(epoch: int, seq: int) -> Headers:

@@ -129,7 +129,7 @@ class StreamService:
     # Changing
 
     def append(self, bucket: str, name: str, command: Append, reply: Reply) -> None:
-        if self._refuses(reply):
+        if self.committer.failure is not None and self._refuses(reply):
             return
         if command.close and bucket in self.before_close:
             self.before_close[bucket](name)
@@ -344,10 +344,12 @@ class StreamService:
         return producers[producer_id]
 
     def _became_visible(self, handle: StreamHandle) -> None:
-        handle.shared.clear()
+        if handle.shared:
+            handle.shared.clear()
         self.on_growth(handle)
-        for watcher in tuple(handle.watchers):
-            watcher.changed()
+        if handle.watchers:
+            for watcher in tuple(handle.watchers):
+                watcher.changed()
         if handle.visible is None:
             self.handles.forget(handle)
 
