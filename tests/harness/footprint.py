@@ -85,8 +85,9 @@ def allow_open_files(count: int) -> None:
 class _UnsyncedStore(RocksStore):
     """Waits for the disk once, when it is closed."""
 
-    def sync(self) -> None:
-        pass
+    def begin_sync(self) -> Callable[[], None]:
+        super().begin_sync()
+        return lambda: None
 
 
 async def _build(directory: Path, count: int, report: Callable[[int], None]) -> None:

@@ -2,8 +2,9 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -49,13 +50,16 @@ class ObedientStore(RocksStore):
         super().write(batch)
         self.writes += 1
 
-    def sync(self) -> None:
+    def begin_sync(self) -> Callable[[], None]:
+        return partial(self._obey, super().begin_sync())
+
+    def _obey(self, wait_for_disk: Callable[[], None]) -> None:
         self._syncing.release()
         assert self._may_sync.wait(PATIENCE_SECONDS), "held back and forgotten"
         if self.fail_syncs is not None:
             raise self.fail_syncs
         if not self.skip_disk:
-            super().sync()
+            wait_for_disk()
         self.syncs += 1
 
     def hold(self) -> None:

@@ -86,7 +86,8 @@ def test_the_last_change_of_a_batch_counts(store: Store) -> None:
 
 def test_an_empty_batch_changes_nothing(store: Store) -> None:
     store.write(store.batch())
-    store.sync()
+    store.begin_sync()()
+    store.end_sync()
     assert store.next_id() == 1
 
 

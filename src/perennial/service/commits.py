@@ -137,7 +137,8 @@ class Committer:
         self._probe: asyncio.TimerHandle | None = None
         self.measures = CommitMeasures()
         self._loop = asyncio.get_running_loop()
-        self._work: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        # What the thread calls next: it waits for the disk. None: the end.
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._sync_for_ever, name="perennial-sync", daemon=True)
         self._thread.start()
         self._idle = asyncio.Event()
@@ -213,7 +214,7 @@ class Committer:
         if self._probe is not None:
             self._probe.cancel()
         await self.settle()
-        self._work.put(False)
+        self._work.put(None)
         self._thread.join()
 
     # One commit's life
@@ -243,13 +244,18 @@ class Committer:
             self.schedule()
             return
         self._flight = commit
-        self._work.put(True)
+        try:
+            self._work.put(self._store.begin_sync())
+        except StoreError as error:
+            self._loop.call_soon(self._synced, error)
 
     def _sync_for_ever(self) -> None:
-        while self._work.get():
+        """Runs in a thread. Every time it wants the interpreter's lock, the loop's thread has to give it up,
+        so all it does is to wait for the disk."""
+        while (wait_for_disk := self._work.get()) is not None:
             failure: StoreError | None = None
             try:
-                self._store.sync()
+                wait_for_disk()
             except StoreError as error:
                 failure = error
             try:
@@ -261,6 +267,8 @@ class Committer:
         commit = self._flight
         assert commit is not None, "a sync is only started for a commit in flight"
         self._flight = None
+        if failure is None:
+            failure = self._end_sync()
         if failure is not None:
             self.failure = failure
             self._fail(commit, failure)
@@ -290,6 +298,13 @@ class Committer:
             self._became_visible(handle)
         for bucket, position in commit.positions.items():
             self._feed_grew(bucket, position)
+
+    def _end_sync(self) -> StoreError | None:
+        try:
+            self._store.end_sync()
+        except StoreError as error:
+            return error
+        return None
 
     def _fail(self, commit: Commit, error: Exception) -> None:
         """Nothing of this commit, nor of what was accepted on top of it, has happened."""

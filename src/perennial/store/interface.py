@@ -89,8 +89,11 @@ class Store(Protocol):
 
     def write(self, batch: Batch) -> None: ...
 
-    def sync(self) -> None:
-        """Blocks; called from a thread of its own, one call at a time."""
+    def begin_sync(self) -> Callable[[], None]:
+        """What has been written so far is to become durable. It is when the returned function, which blocks
+        and may be called in another thread, has returned and `end_sync` has been called."""
+
+    def end_sync(self) -> None: ...
 
     def stream(self, key: bytes) -> StreamRow | None: ...
 

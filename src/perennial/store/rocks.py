@@ -6,6 +6,7 @@ Writes go to RocksDB without its own sync; `wal` makes them durable.
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Final, TypeVar
@@ -113,8 +114,21 @@ class RocksStore:
             raise _writing_failed(self.directory, error) from error
 
     def sync(self) -> None:
+        self.begin_sync()()
+        self.end_sync()
+
+    def begin_sync(self) -> Callable[[], None]:
         try:
-            self._wal.sync(self._db.latest_sequence_number())
+            return partial(self._await, self._wal.begin_sync(self._db.latest_sequence_number()))
+        except OSError as error:
+            raise _writing_failed(self.directory, error) from error
+
+    def end_sync(self) -> None:
+        self._await(self._wal.end_sync)
+
+    def _await(self, disk: Callable[[], None]) -> None:
+        try:
+            disk()
         except OSError as error:
             raise _writing_failed(self.directory, error) from error
 

@@ -13,7 +13,9 @@ the end of a log for a record that was never finished.
 import os
 import re
 import struct
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from perennial.store.errors import StoreCorrupt
@@ -35,6 +37,8 @@ class WriteAheadLog:
         self._lengths: dict[int, int] = {}
         # The number of the newest change that was ever acknowledged; 0 before the first sync.
         self._acknowledged = 0
+        # The sync that is under way: its last change, the lengths it makes sure of, and the files new to us.
+        self._begun: tuple[int, dict[int, int], list[tuple[int, int]]] | None = None
 
     def verify(self) -> None:
         """Before the store opens: is every byte that was ever acknowledged still there?"""
@@ -73,29 +77,48 @@ class WriteAheadLog:
 
     def sync(self, last_change: int) -> None:
         """Everything written to the log before this call, up to `last_change`, is on disk when it returns."""
+        self.begin_sync(last_change)()
+        self.end_sync()
+
+    def begin_sync(self, last_change: int) -> Callable[[], None]:
+        """See what is there to be synced. The disk is waited for in the function returned, and nothing else
+        is done there: a thread that calls it needs the interpreter's lock only to begin and to return."""
         lengths = {}
+        fresh = []
         for number in sorted(self._numbers()):
             if number < self._current:
                 lengths[number] = self._lengths.get(number, 0)  # finished, and synced when it was
-                continue
-            if number == self._current and self._file is not None:
+            elif number == self._current and self._file is not None:
                 lengths[number] = os.fstat(self._file).st_size
-                os.fdatasync(self._file)
-                continue
-            # The log has moved on to a new file: bring over its length, name and contents.
-            try:
-                file = os.open(self._path(number), os.O_RDONLY)
-            except FileNotFoundError:
-                continue  # come and gone since we looked: RocksDB has its contents in its tables
-            lengths[number] = os.fstat(file).st_size
-            os.fsync(file)
-            assert self._directory_fd is not None, "open() precedes sync()"
-            os.fsync(self._directory_fd)
+            else:
+                # The log has moved on to a new file: bring over its length, name and contents.
+                try:
+                    file = os.open(self._path(number), os.O_RDONLY)
+                except FileNotFoundError:
+                    continue  # come and gone since we looked: RocksDB has its contents in its tables
+                lengths[number] = os.fstat(file).st_size
+                fresh.append((number, file))
+        known = self._file if self._current in lengths else None
+        self._begun = (last_change, lengths, fresh)
+        return partial(self._wait_for_disk, known, [file for _, file in fresh])
+
+    def end_sync(self) -> None:
+        """The disk has been waited for."""
+        assert self._begun is not None, "begin_sync() precedes end_sync()"
+        last_change, self._lengths, fresh = self._begun
+        for number, file in fresh:
             if self._file is not None:
                 os.close(self._file)
             self._file, self._current = file, number
-        self._lengths = lengths
         self._mark(last_change)
+
+    def _wait_for_disk(self, known: int | None, fresh: list[int]) -> None:
+        if known is not None:
+            os.fdatasync(known)
+        for file in fresh:
+            os.fsync(file)
+            assert self._directory_fd is not None, "open() precedes sync()"
+            os.fsync(self._directory_fd)
 
     def size(self) -> int:
         """Bytes in all log files that RocksDB still keeps."""
