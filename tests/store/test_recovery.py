@@ -303,6 +303,6 @@ def test_a_closed_store_may_be_opened_by_another(tmp_path: Path) -> None:
 def test_an_unknown_format_is_refused_with_both_numbers(tmp_path: Path) -> None:
     with closing(RocksStore(tmp_path)) as store:
         store._tables["meta"][b"format"] = b"99"
-    with pytest.raises(StoreError, match=r"format 99.*reads 1") as caught:
+    with pytest.raises(StoreError, match=r"format 99.*reads 2") as caught:
         RocksStore(tmp_path)
     assert str(tmp_path) in str(caught.value)

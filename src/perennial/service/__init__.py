@@ -7,6 +7,7 @@ Module map:
 - `streams`      the operations: create, append, delete, look up, touch
 - `changes`      one accepted record and all that follows from it
 - `lifetimes`    idle windows and deadlines, and the leases the store keeps of them
+- `rows`         when a stream's row is written: not with every append
 - `reading`      byte ranges and messages out of the store, across forks
 - `buckets`      the namespaces streams live in, and their counts
 - `uploads`      snapshots on their way in

@@ -46,6 +46,7 @@ class Changes:
         commit = self._committer.touch(handle)
         before = handle.accepted
         handle.accepted = after = apply(before, record)
+        handle.row_due = True
         if isinstance(record, Appended | Closed):
             assert before is not None, "Created precedes data"
             commit.entries.append(Entry(handle, before, record))

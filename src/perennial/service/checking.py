@@ -19,7 +19,7 @@ from perennial.store import keys
 from perennial.store.blocks import Block
 from perennial.store.errors import StoreCorrupt, StoreError
 from perennial.store.interface import BucketRow, StreamRow
-from perennial.store.rocks import FORMAT, RocksStore
+from perennial.store.rocks import FORMAT, FORMER_FORMATS, RocksStore
 
 MOST_PROBLEMS: Final = 1000
 
@@ -82,7 +82,7 @@ class Checker:
 
     def _check_format(self) -> None:
         found = dict(self._store.rows("meta"))
-        if found.get(b"format") != FORMAT:
+        if found.get(b"format") not in (FORMAT, *FORMER_FORMATS):
             self.report.add(
                 f"meta: the format is {found.get(b'format')!r}, and this version reads {FORMAT!r}"
             )
@@ -94,13 +94,12 @@ class Checker:
         self._doomed.update(keys.parse_number(key) for key, _ in self._store.rows("uploads"))
 
     def _load_streams(self) -> None:
-        decode = msgspec.msgpack.Decoder(StreamRow).decode
         next_id = self._store.next_id()
         for key, value in self._store.rows("streams"):
             name = _readable(key)
             try:
-                row = decode(value)
-            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                row = self._store.decode_row(value)
+            except StoreCorrupt as error:
                 self.report.add(f"stream {name}: its row cannot be read: {error}")
                 continue
             state = row.state

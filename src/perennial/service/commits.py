@@ -20,10 +20,11 @@ from perennial.service.buckets import Buckets
 from perennial.service.clock import Clock
 from perennial.service.handles import StreamHandle
 from perennial.service.measures import CommitMeasures
+from perennial.service.rows import Rows
 from perennial.store.blocks import encode_append
 from perennial.store.errors import StoreError, StoreFull
 from perennial.store.feedlog import FeedBuilder, table_row
-from perennial.store.interface import Batch, Store, StreamRow
+from perennial.store.interface import Batch, Store
 
 log = logging.getLogger("perennial.commits")
 
@@ -136,6 +137,7 @@ class Committer:
         self.obstacle: Exception | None = None
         self._probe: asyncio.TimerHandle | None = None
         self.measures = CommitMeasures()
+        self.rows = Rows()
         self._loop = asyncio.get_running_loop()
         # What the thread calls next: it waits for the disk. None: the end.
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -321,6 +323,7 @@ class Committer:
                 handle.accepted = handle.visible
                 handle.feed_row = None
                 handle.producers.clear()
+                self.rows.undo(handle)
                 # Written but not synced: the store shows what readers must not see.
                 handle.unsure = handle.unsure or unsure
         for handle, _, stored_lease_ms in commit.states:
@@ -363,7 +366,7 @@ class Committer:
             batch.put_producer(stream_id, producer_id, producer)
         for handle in commit.handles:
             commit.states.append((handle, handle.accepted, handle.stored_lease_ms))
-            self._encode_row(handle, batch)
+            self.rows.encode(handle, batch)
         self._buckets.write_changes(batch)
         batch.put_next_id(self._next_id)
         return batch
@@ -390,19 +393,6 @@ class Committer:
             batch.put_feed(bucket, first, feed.encode(now_us))
             self._buckets.advance(bucket, position, commit.size - size_before)
             commit.positions[bucket] = position
-
-    def _encode_row(self, handle: StreamHandle, batch: Batch) -> None:
-        stored, lease = handle.stored_lease_ms, handle.lease_ms
-        if stored != lease:
-            if stored is not None:
-                batch.remove_deadline(stored, handle.key)
-            if lease is not None:
-                batch.put_deadline(lease, handle.key)
-            handle.stored_lease_ms = lease
-        if handle.accepted is None:
-            batch.remove_stream(handle.key)
-        else:
-            batch.put_stream(handle.key, StreamRow(handle.accepted, lease))
 
 
 def _answer(reply: Reply, outcome: Any, state: StreamState | None) -> None:

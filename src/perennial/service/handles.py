@@ -36,11 +36,15 @@ class StreamHandle:
         "bucket",
         "deadline_ms",
         "feed_row",
+        "grown_in",
         "key",
+        "lagging",
         "last_commit",
         "lease_ms",
         "name",
         "producers",
+        "row_due",
+        "row_lags",
         "sealed_until",
         "sealing",
         "shared",
@@ -52,7 +56,9 @@ class StreamHandle:
         "watchers",
     )
 
-    def __init__(self, key: bytes, state: StreamState | None, deadline_ms: int | None) -> None:
+    def __init__(
+        self, key: bytes, state: StreamState | None, deadline_ms: int | None, row_lags: bool = False
+    ) -> None:
         self.key = key
         self.bucket, self.name = parse_stream_key(key)
         self.accepted = state
@@ -64,6 +70,12 @@ class StreamHandle:
         self.deadline_ms = deadline_ms
         self.lease_ms = deadline_ms
         self.stored_lease_ms = deadline_ms
+        # For `rows`: the period when it last grew; whether more than the tail has moved since the row was
+        # written; whether that row lags, and waits to be made exact: until then no second handle may come.
+        self.grown_in = -2
+        self.row_due = False
+        self.row_lags = row_lags
+        self.lagging = False
         # What is known of producers; None stands for "the store has nothing either".
         self.producers: dict[str, ProducerState | None] = {}
         # Live readers. An idle window does not run out while there are any.
@@ -95,7 +107,7 @@ class StreamHandle:
 
     @property
     def evictable(self) -> bool:
-        return not (self.pending or self.watchers or self.sealing or self.unsure)
+        return not (self.pending or self.watchers or self.sealing or self.lagging or self.unsure)
 
 
 class Handles:
@@ -116,7 +128,7 @@ class Handles:
             handle.used = True
             return handle
         row = self._store.stream(key)
-        return None if row is None else self._add(StreamHandle(key, row.state, row.deadline_ms))
+        return None if row is None else self._add(StreamHandle(key, row.state, row.deadline_ms, row.lags))
 
     def peek(self, key: bytes) -> StreamHandle | None:
         """The handle if it is in memory."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from time import monotonic
 from typing import Final
 
 from perennial.service.feed_sealing import FeedSealer
@@ -18,7 +19,7 @@ BUSY_SECONDS: Final = 0.004
 
 
 class Housekeeper:
-    """Expiry, removal of deleted data, and sealing, each a step at a time."""
+    """Expiry, removal of deleted data, sealing, and rows that lag, each a step at a time."""
 
     def __init__(self, service: StreamService) -> None:
         self._sealer = Sealer(service.store)
@@ -32,6 +33,7 @@ class Housekeeper:
             ),
             self._sealer.step,
             feed_sealer.step,
+            lambda: service.committer.rows.catch_up(monotonic(), service.committer.touch),
         )
         self._committer = service.committer
         self._task: asyncio.Task[None] | None = None

@@ -154,6 +154,8 @@ class StreamService:
             commit = self.committer.touch(handle)
             commit.entries.append(Entry(handle, state, outcome))  # type: ignore[arg-type]
             handle.accepted = after
+            if after.closed or command.seq is not None:  # which only the row tells
+                handle.row_due = True
             handle.unsealed += 1
             if claim is not None:
                 producer = ProducerState(claim.epoch, claim.seq)

@@ -15,10 +15,15 @@ from perennial.store.blocks import Block
 
 
 class StreamRow(msgspec.Struct, frozen=True, array_like=True):
-    """A stream at rest. `deadline_ms`: when it expires unless touched again."""
+    """A stream at rest. `deadline_ms`: when it expires unless touched again.
+
+    `lags`: it may have grown since the row was written. The store has asked its blocks by the time it hands
+    the row out, so `state` is right in any case.
+    """
 
     state: StreamState
     deadline_ms: int | None = None
+    lags: bool = False
 
 
 class BucketRow(msgspec.Struct, frozen=True, array_like=True):

@@ -34,7 +34,9 @@ from perennial.store.rocks_batch import RocksBatch
 from perennial.store.tuning import BLOCK_CACHE_BYTES, HOT_BLOCKS_BYTES, database_options, family_options
 from perennial.store.wal import WriteAheadLog
 
-FORMAT: Final = b"1"
+FORMAT: Final = b"2"
+# What this version reads as well, and turns into FORMAT by opening it. In 1 no row lags.
+FORMER_FORMATS: Final = (b"1",)
 
 # Below this, deleting key by key beats leaving a range tombstone that every later scan must step over.
 POINT_DELETES: Final = 256
@@ -136,14 +138,30 @@ class RocksStore:
 
     def stream(self, key: bytes) -> StreamRow | None:
         value = self._get("streams", key)
-        return None if value is None else _stream_row(value)
+        return None if value is None else self.decode_row(value)
 
     def streams(self, bucket: str, prefix: str, after: str) -> Iterator[tuple[str, StreamRow]]:
         start = keys.stream_key(bucket, max(prefix, after))
         for key, value in self._scan("streams", start, keys.after(keys.stream_key(bucket, prefix))):
             name = key.decode().partition("\0")[2]
             if name > after or not after:
-                yield name, _stream_row(value)
+                yield name, self.decode_row(value)
+
+    def decode_row(self, value: bytes) -> StreamRow:
+        row = _stream_row(value)
+        if not row.lags:
+            return row
+        state = row.state
+        iterator = self._tables["blocks"].iter()
+        iterator.seek_for_prev(keys.block_key(state.id, LAST))
+        _raise_if_broken(iterator)
+        if not iterator.valid() or keys.parse_block_key(iterator.key())[0] != state.id:
+            return row
+        last = Block(keys.parse_block_key(iterator.key())[1], iterator.value())
+        if last.end <= state.tail:
+            return row
+        grown = msgspec.structs.replace(state, tail=last.end, last_write_ms=last.times[-1] // 1000)
+        return msgspec.structs.replace(row, state=grown)
 
     def producer(self, stream_id: int, producer_id: str) -> ProducerState | None:
         value = self._get("producers", keys.producer_key(stream_id, producer_id))
@@ -370,6 +388,8 @@ class RocksStore:
             if self._wal.has_acknowledged:
                 rocks = self.directory / "rocks"
                 raise StoreCorrupt(f"{rocks} has lost tables: its MANIFEST is damaged. Restore a backup")
+            self._tables["meta"][b"format"] = FORMAT
+        elif found in FORMER_FORMATS:
             self._tables["meta"][b"format"] = FORMAT
         elif found != FORMAT:
             raise StoreError(
