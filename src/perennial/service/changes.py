@@ -20,7 +20,7 @@ from perennial.protocol.state import (
     blobs_of,
 )
 from perennial.service.buckets import Buckets
-from perennial.service.commits import Commit, Committer, Entry
+from perennial.service.commits import Commit, Committer, entry_of
 from perennial.service.graves import Graves
 from perennial.service.handles import Handles, StreamHandle
 from perennial.service.lifetimes import Lifetimes
@@ -49,7 +49,7 @@ class Changes:
         handle.row_due = True
         if isinstance(record, Appended | Closed):
             assert before is not None, "Created precedes data"
-            commit.entries.append(Entry(handle, before, record))
+            commit.entries.append(entry_of(handle, before, record))
         else:
             difference = kept_bytes(after) - kept_bytes(before)
             if difference:

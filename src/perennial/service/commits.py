@@ -10,9 +10,11 @@ import asyncio
 import logging
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any, Final
+
+import msgspec
 
 from perennial.protocol.rejections import Rejected
 from perennial.protocol.state import Appended, Closed, ProducerState, StreamState
@@ -23,7 +25,7 @@ from perennial.service.measures import CommitMeasures
 from perennial.service.rows import Rows
 from perennial.store.blocks import encode_append
 from perennial.store.errors import StoreError, StoreFull
-from perennial.store.feedlog import FeedBuilder, table_row
+from perennial.store.feedlog import FeedBuilder, TableRow, table_row
 from perennial.store.interface import Batch, Store
 
 log = logging.getLogger("perennial.commits")
@@ -46,25 +48,27 @@ class NotStored(Rejected, frozen=True):
         return "The disk failed to confirm a write, so this server only reads until it is restarted."
 
 
-class Entry:
+class Entry(msgspec.Struct, eq=False, gc=False):
     """Data, or a close, that a commit adds to a stream."""
 
-    __slots__ = ("bucket", "closes", "ends", "feed_row", "offset", "payload", "stream_id")
+    bucket: str
+    stream_id: int
+    feed_row: TableRow
+    offset: int
+    payload: bytes
+    ends: Sequence[int]
+    closes: bool
 
-    def __init__(self, handle: StreamHandle, before: StreamState, record: Appended | Closed) -> None:
-        row = handle.feed_row
-        if row is None:
-            row = handle.feed_row = table_row(before.id, handle.name, before.content_type)
-        self.bucket = handle.bucket
-        self.stream_id = before.id
-        self.feed_row = row
-        self.offset = before.tail
-        if type(record) is Appended:
-            self.payload = record.payload
-            self.ends = record.ends
-            self.closes = record.closes
-        else:
-            self.payload, self.ends, self.closes = b"", (), True
+
+def entry_of(handle: StreamHandle, before: StreamState, record: Appended | Closed) -> Entry:
+    row = handle.feed_row
+    if row is None:
+        row = handle.feed_row = table_row(before.id, handle.name, before.content_type)
+    if isinstance(record, Appended):
+        payload, ends, closes = record.payload, record.ends, record.closes
+    else:
+        payload, ends, closes = b"", (), True
+    return Entry(handle.bucket, before.id, row, before.tail, payload, ends, closes)
 
 
 class Commit:

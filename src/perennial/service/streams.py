@@ -31,7 +31,7 @@ from perennial.protocol.state import (
 from perennial.service.buckets import Buckets
 from perennial.service.changes import Changes
 from perennial.service.clock import Clock, Deadlines, OneClock, system_clock
-from perennial.service.commits import Committer, Entry, NotStored, Reply
+from perennial.service.commits import Committer, NotStored, Reply, entry_of
 from perennial.service.feed import Feed
 from perennial.service.graves import Graves
 from perennial.service.handles import Handles, StreamHandle, Watcher
@@ -141,18 +141,17 @@ class StreamService:
         claim = command.producer
         known = None if claim is None else self._producer(handle, claim.id)
         outcome = decide_append(state, known, command, self.now_ms())
-        kind = type(outcome)
-        if kind is Appended or kind is Closed:
+        if isinstance(outcome, (Appended, Closed)):
             assert state is not None, "decide_append refuses a missing stream"
-            if self.quotas is not None and kind is Appended:
-                refused = self._beyond_quota(bucket, len(outcome.payload))  # type: ignore[union-attr]
+            if self.quotas is not None and isinstance(outcome, Appended):
+                refused = self._beyond_quota(bucket, len(outcome.payload))
                 if refused is not None:
                     reply(refused, None)
                     return
-            after = apply(state, outcome)  # type: ignore[arg-type]
-            assert after is not None
+            after = apply(state, outcome)
+            assert after is not None, "growing does not remove"
             commit = self.committer.touch(handle)
-            commit.entries.append(Entry(handle, state, outcome))  # type: ignore[arg-type]
+            commit.entries.append(entry_of(handle, state, outcome))
             handle.accepted = after
             if after.closed or command.seq is not None:  # which only the row tells
                 handle.row_due = True
