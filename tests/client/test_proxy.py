@@ -51,6 +51,15 @@ def test_it_feels_like_an_http_client(rig: Rig, client: ProxyClient) -> None:
     assert received.header("x-b") == "2"
 
 
+def test_cookies_come_one_by_one(rig: Rig, client: ProxyClient) -> None:
+    cookies = ["a=1; Expires=Wed, 21 Oct 2026 07:28:00 GMT", "b=2"]
+    url = rig.script([b"x"], headers=[("Set-Cookie", cookie) for cookie in cookies])
+    with client.stream("GET", url) as response:
+        assert response.set_cookies == cookies
+    with client.stream("GET", rig.script([b"x"])) as response:
+        assert response.set_cookies == []
+
+
 def test_chunks_come_while_the_response_streams(rig: Rig, client: ProxyClient) -> None:
     gates = [threading.Event() for _ in range(3)]
     steps: list[Step] = [step for number, gate in enumerate(gates) for step in (b"%d" % number, gate)]

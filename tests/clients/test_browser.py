@@ -7,17 +7,20 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 from urllib.parse import quote
 
+import httpx
 import pytest
 
 from tests.harness.server import ServerProcess
 
-PAGE = Path(__file__).with_name("page.html")
+HERE = Path(__file__).parent
+PAGES = {"page": HERE / "page.html", "waiting": HERE / "waiting.html"}
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 PATIENCE_SECONDS = 60.0
 # Connections end often, so that the page must resume.
@@ -33,7 +36,7 @@ def browser() -> str:
 
 
 class Site:
-    """Serves the page at an origin of its own, and takes what the page reports."""
+    """Serves the pages at an origin of its own, and takes what they report."""
 
     def __init__(self) -> None:
         self.reports: SimpleQueue[dict[str, Any]] = SimpleQueue()
@@ -41,8 +44,8 @@ class Site:
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                page = PAGE.read_bytes() if self.path.startswith("/?") else b""
-                self._answer(200 if page else 404, page)
+                page = PAGES.get(self.path.partition("?")[0].removeprefix("/"))
+                self._answer(200, page.read_bytes()) if page else self._answer(404, b"")
 
             def do_POST(self) -> None:
                 reports.put(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
@@ -76,26 +79,32 @@ def site() -> Iterator[Site]:
     running.close()
 
 
+@contextmanager
+def opened(browser: str, url: str, profile: Path) -> Iterator[None]:
+    command = [browser, "--headless", "--disable-gpu", "--remote-debugging-port=0"]
+    command += ["--no-first-run", f"--user-data-dir={profile}"]
+    if os.geteuid() == 0:
+        command.append("--no-sandbox")  # which root cannot have
+    process = subprocess.Popen(
+        [*command, url],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # the command may be a script, which would not take the browser with it
+    )
+    try:
+        yield
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(PATIENCE_SECONDS)
+
+
 @pytest.fixture
 def report(browser: str, site: Site, tmp_path: Path) -> Iterator[dict[str, Any]]:
     """What the page found."""
     with ServerProcess(tmp_path / "data", SETTINGS) as server:
         stream = f"{server.url}/v1/stream/from/a/browser"
-        command = [browser, "--headless", "--disable-gpu", "--remote-debugging-port=0"]
-        command += ["--no-first-run", f"--user-data-dir={tmp_path / 'profile'}"]
-        if os.geteuid() == 0:
-            command.append("--no-sandbox")  # which root cannot have
-        process = subprocess.Popen(
-            [*command, f"{site.url}/?stream={quote(stream, safe='')}"],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,  # the command may be a script, which would not take the browser with it
-        )
-        try:
+        with opened(browser, f"{site.url}/page?stream={quote(stream, safe='')}", tmp_path / "profile"):
             found = site.reports.get(timeout=PATIENCE_SECONDS)
-        finally:
-            os.killpg(process.pid, signal.SIGTERM)
-            process.wait(PATIENCE_SECONDS)
         yield found | {"stream": stream}
 
 
@@ -114,3 +123,23 @@ def test_a_page_of_another_origin_writes_tails_and_resumes(report: dict[str, Any
     assert report["late"] == [409, "true"]
     assert report["deleted"] == 204
     assert report["missing"] == [404, "STREAM_NOT_FOUND"]
+
+
+def test_an_event_source_that_finds_no_room_comes_back_by_itself(
+    browser: str, site: Site, tmp_path: Path
+) -> None:
+    with ServerProcess(tmp_path / "data", {"PERENNIAL_MAX_LIVE_READERS": "1"}) as server:
+        stream = f"{server.url}/v1/stream/crowded"
+        httpx.put(stream, headers={"Content-Type": "application/json"}, content=b"[1,2]").raise_for_status()
+        with httpx.stream("GET", f"{stream}?offset=now&live=sse") as other:
+            held = other.iter_lines()
+            assert next(held) == "event: control"
+            page = opened(
+                browser, f"{site.url}/waiting?stream={quote(stream, safe='')}", tmp_path / "profile"
+            )
+            with page:
+                assert site.reports.get(timeout=PATIENCE_SECONDS) == {"gaveUp": False}
+                other.close()
+                while "messages" not in (found := site.reports.get(timeout=PATIENCE_SECONDS)):
+                    assert found == {"gaveUp": False}
+        assert found == {"messages": [1, 2]}

@@ -11,6 +11,7 @@ import pytest
 
 from tests.operations.servers import TEXT, OperatedServer, token_config
 
+AS_EVENT_SOURCE = {"Accept": "text/event-stream", "Cache-Control": "no-cache"}
 ROOMY = """
 [quotas.roomy]
 streams = 100
@@ -80,6 +81,58 @@ def test_too_many_live_readers_are_turned_away(tight: OperatedServer) -> None:
             assert int(refused.headers["retry-after"]) >= 1
         assert code(client.get("/v1/feed/default?live=long-poll")) == (503, "TOO_MANY_READERS")
         assert client.get("/v1/stream/followed").status_code == 200, "other reads go on"
+
+
+def test_an_event_source_without_room_is_sent_home_in_a_way_that_it_comes_back(tight: OperatedServer) -> None:
+    """To a 503 it never comes back. What a browser makes of this: tests/clients/test_browser.py."""
+    place = "/v1/stream/crowded?offset=-1&live=sse"
+    with tight.client() as client, ExitStack() as followers:
+        client.put("/v1/stream/crowded", headers=TEXT).raise_for_status()
+        held = [followers.enter_context(client.stream("GET", place)).iter_lines() for _ in range(2)]
+        assert [next(lines) for lines in held] == ["event: control"] * 2
+        before = refused_readers(client)
+        asked_at = time.monotonic()
+        with client.stream("GET", place, headers=AS_EVENT_SOURCE) as sent_home:
+            assert sent_home.status_code == 200
+            assert sent_home.headers["content-type"] == "text/event-stream"
+            assert sent_home.headers["cache-control"] == "no-store"
+            assert refused_readers(client) == before + 1, "it is counted as what it is"
+            text = sent_home.read().decode()
+        assert text == ": as many live reads as this server takes are open\n\n", (
+            "no event, so nothing to believe"
+        )
+        assert time.monotonic() - asked_at >= 1, "a page that asks again at once is slowed down"
+        for only in AS_EVENT_SOURCE:
+            refused = client.get(place, headers={only: AS_EVENT_SOURCE[only]})
+            assert code(refused) == (503, "TOO_MANY_READERS"), "clients that know what it means are told"
+        poll = client.get(place.replace("sse", "long-poll"), headers=AS_EVENT_SOURCE)
+        assert code(poll) == (503, "TOO_MANY_READERS")
+
+
+def test_a_stopping_server_does_not_wait_for_those_it_sent_home(tmp_path: Path) -> None:
+    with OperatedServer(tmp_path, "max_live_readers = 1") as server, server.client() as client:
+        client.put("/v1/stream/s", headers=TEXT).raise_for_status()
+        place = "/v1/stream/s?offset=-1&live=sse"
+        with client.stream("GET", place) as follower, ExitStack() as turned_away:
+            held = follower.iter_lines()
+            assert next(held) == "event: control"
+            # Of so many, some would have to wait for more than four seconds.
+            streams = [client.stream("GET", place, headers=AS_EVENT_SOURCE) for _ in range(20)]
+            answers = [turned_away.enter_context(stream) for stream in streams]
+            asked_at = time.monotonic()
+            server.stop()
+            for answer in answers:
+                assert answer.read().startswith(b": as many")
+            assert time.monotonic() - asked_at < 3
+
+
+def refused_readers(client: httpx.Client) -> float:
+    [line] = [
+        line
+        for line in client.get("/metrics").text.splitlines()
+        if line.startswith("perennial_refused_total") and "live_readers" in line
+    ]
+    return float(line.split()[-1])
 
 
 def test_too_many_connections_are_turned_away(tight: OperatedServer) -> None:
@@ -155,6 +208,27 @@ def test_a_deleted_source_counts_until_its_last_fork_is_gone(tight: OperatedServ
         assert client.post("/ds/forked/fork", headers=TEXT, content=bytes(200)).status_code == 507
         assert client.delete("/ds/forked/fork").status_code == 204
         assert client.put("/ds/forked/new", headers=TEXT, content=bytes(1000)).status_code == 201
+
+
+def test_what_is_kept_for_forks_counts_until_the_last_one_is_gone(tight: OperatedServer) -> None:
+    with tight.client() as client:
+        client.put("/ds/kept").raise_for_status()
+        client.put("/ds/kept/s", headers=TEXT, content=bytes(100)).raise_for_status()
+        client.post("/ds/kept/s", headers=TEXT, content=bytes(200)).raise_for_status()
+
+        def publish(offset: int, size: int) -> int:
+            path = f"/ds/kept/s/snapshot/{offset:016d}"
+            return client.put(path, headers=TEXT, content=bytes(size)).status_code
+
+        assert publish(100, 350) == 204
+        client.put("/ds/kept/fork", headers={"Stream-Forked-From": "/ds/kept/s"}).raise_for_status()
+        # 200 bytes of data and 350 of a snapshot remain for the fork, whatever is published now.
+        assert publish(300, 451) == 507
+        assert publish(300, 450) == 204
+        assert client.post("/ds/kept/s", headers=TEXT, content=b"x").status_code == 507
+        assert client.delete("/ds/kept/fork").status_code == 204
+        assert client.post("/ds/kept/s", headers=TEXT, content=bytes(550)).status_code == 204
+        assert client.post("/ds/kept/s", headers=TEXT, content=b"x").status_code == 507
 
 
 def test_counts_survive_a_restart(tmp_path: Path) -> None:

@@ -332,9 +332,9 @@ class Streams(RuleBasedStateMachine):
                 assert before is not None
                 assert command.seq is not None
                 assert command.seq <= seq == before.seq
-            case ContentTypeConflict(expected_type):
+            case ContentTypeConflict(expected_type, received_type):
                 assert before is not None
-                assert command.content_type != expected_type == before.content_type
+                assert command.content_type == received_type != expected_type == before.content_type
             case _:
                 assert isinstance(outcome, Malformed)
 

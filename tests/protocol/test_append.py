@@ -132,7 +132,7 @@ def test_closed_wins_over_a_repeat_that_did_not_close() -> None:
 
 def test_content_type_wins_over_the_producer() -> None:
     outcome = decide(stream(), append(content_type=TEXT, producer=("p", 0, 9)))
-    assert outcome == ContentTypeConflict("application/octet-stream")
+    assert outcome == ContentTypeConflict("application/octet-stream", TEXT)
 
 
 def test_the_producer_wins_over_the_sequence() -> None:

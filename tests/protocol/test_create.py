@@ -223,7 +223,8 @@ def test_a_fork_holds_what_its_source_holds() -> None:
     source = stream(content_type="text/plain; charset=utf-8")
     assert created_fork(decide_on(source, fork())).content_type == "text/plain; charset=utf-8"
     assert created_fork(decide_on(source, fork(content_type="TEXT/plain"))).content_type == "TEXT/plain"
-    assert decide_on(source, fork(content_type=JSON)) == ContentTypeConflict("text/plain; charset=utf-8")
+    refused = ContentTypeConflict("text/plain; charset=utf-8", JSON)
+    assert decide_on(source, fork(content_type=JSON)) == refused
 
 
 @pytest.mark.parametrize(

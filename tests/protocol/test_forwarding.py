@@ -1,6 +1,10 @@
 """Which headers pass (proxy protocol, 6)."""
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from perennial.protocol.forwarding import upstream_request_headers, upstream_response_headers
+from perennial.protocol.frames import Start
 
 
 def test_credentials_are_exchanged() -> None:
@@ -35,3 +39,23 @@ def test_response_headers_are_lowered_joined_and_filtered() -> None:
         (b"X-B", b"3"),
     ]
     assert upstream_response_headers(pairs) == {"x-a": "1, 2"}
+
+
+# What an HTTP library may hand over as a value: no line breaks, no blanks around it.
+cookies = st.text(st.sampled_from("a=1;, \té"), max_size=12).map(lambda text: text.strip(" \t"))
+
+
+@given(st.lists(cookies, max_size=4))
+def test_cookies_can_be_told_apart(values: list[str]) -> None:
+    """Only blanks may change, where a cookie has a tab behind a comma."""
+    headers = upstream_response_headers([(b"Set-Cookie", value.encode("latin-1")) for value in values])
+    assert Start(200, headers).set_cookies == [value.replace(",\t", ", ") for value in values]
+
+
+def test_cookies_are_one_header_that_http_allows() -> None:
+    """Readers make HTTP headers of what a Start frame has."""
+    dated = b"a=1; Expires=Wed, 21 Oct 2026 07:28:00 GMT"
+    headers = upstream_response_headers([(b"Set-Cookie", dated), (b"SET-COOKIE", b"b=2; Secure")])
+    assert headers == {"set-cookie": f"{dated.decode()},\tb=2; Secure"}
+    assert Start(200, headers).set_cookies == [dated.decode(), "b=2; Secure"]
+    assert Start(200, {}).set_cookies == []

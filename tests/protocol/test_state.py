@@ -1,3 +1,4 @@
+import msgspec
 import pytest
 
 from perennial.protocol.state import (
@@ -7,11 +8,20 @@ from perennial.protocol.state import (
     ForkTaken,
     ProducerClaim,
     Removed,
+    Snapshot,
+    SnapshotPublished,
     SoftDeleted,
     StreamState,
     apply,
 )
 from tests.builders import BYTES, JSON, NOW_MS, appended, closed, inherits, stream
+
+
+def published(state: StreamState, offset: int, *, size: int) -> StreamState:
+    """With a snapshot whose blob is numbered by its offset."""
+    after = apply(state, SnapshotPublished(Snapshot(offset, BYTES, size, blob=offset, owner=state.id)))
+    assert after is not None
+    return after
 
 
 def test_a_created_stream_is_open_and_empty() -> None:
@@ -46,6 +56,10 @@ def test_an_append_keeps_everything_else() -> None:
         origin=ForkOrigin("default", "source", 4, 0),
         lineage=inherits((1, 4)),
     )
+    for offset in (4, 4):
+        before = published(before, offset, size=3)
+        before = apply(before, ForkTaken()) or before
+    assert before.kept_for_forks == 3
     after = apply(before, appended(b"[1]"))
     assert after is not None
     changed = {"tail", "last_write_ms", "closed", "closed_by", "seq"}
@@ -78,6 +92,31 @@ def test_an_append_that_does_not_close_remembers_no_closer() -> None:
 def test_forks_are_counted() -> None:
     state = stream(ForkTaken(), ForkTaken(), ForkReleased())
     assert state.forks == 1
+
+
+def test_what_is_kept_for_forks_is_counted() -> None:
+    state = published(stream(appended(b"0123456789"), id=1), 2, size=100)
+    assert state.kept_for_forks == 0, "without forks, nothing is"
+    state = apply(state, ForkTaken()) or state
+    state = published(state, 5, size=20)
+    assert (state.kept_blobs, state.kept_for_forks) == ((2,), 100 + 3)
+    state = published(state, 9, size=7)
+    assert (state.kept_blobs, state.kept_for_forks) == ((2,), 100 + 3 + 4), "nobody has taken the second over"
+    state = apply(apply(state, ForkTaken()), ForkReleased()) or state
+    assert state.kept_for_forks == 107
+    state = apply(state, ForkReleased()) or state
+    assert (state.kept_blobs, state.kept_for_forks) == ((), 0)
+
+
+def test_a_fork_keeps_only_what_is_its_own_for_its_forks() -> None:
+    fork = stream(ForkTaken(), appended(b"abcd"), id=9, lineage=inherits((1, 4)))
+    assert published(fork, 3, size=5).kept_for_forks == 0
+    assert published(fork, 6, size=5).kept_for_forks == 2
+
+
+def test_rows_from_before_it_was_counted_can_be_read() -> None:
+    row = msgspec.msgpack.decode(msgspec.msgpack.encode(stream(appended(b"abc"))))
+    assert msgspec.convert(row[:-1], StreamState) == stream(appended(b"abc"))
 
 
 def test_soft_deletion_keeps_the_stream_for_its_forks() -> None:

@@ -222,8 +222,9 @@ def test_start_frame_has_lower_case_headers_without_those_of_the_hop(rig: Rig) -
     assert kept.start.headers == {
         "content-type": "text/plain",
         "x-request-id": "abc",
-        "set-cookie": "a=1, b=2",
+        "set-cookie": "a=1,\tb=2",
     }
+    assert kept.start.set_cookies == ["a=1", "b=2"]
 
 
 def test_encoded_bodies_are_kept_as_sent(rig: Rig) -> None:

@@ -4,13 +4,21 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from perennial.protocol.frames import encode_abort, encode_complete, encode_data, encode_error, encode_start
+from perennial.protocol.frames import (
+    COOKIE_SEPARATOR,
+    encode_abort,
+    encode_complete,
+    encode_data,
+    encode_error,
+    encode_start,
+)
 from perennial.spark.jobs import responses
 from perennial.spark.jobs.responses import ResponsesOptions
 from perennial.spark.options import make_target
 from tests.spark.http_calls import Calls
 
-EVENTS = {"content-type": "text/event-stream"}
+COOKIES = ["a=1; Expires=Wed, 21 Oct 2026 07:28:00 GMT", "b=2"]
+EVENTS = {"content-type": "text/event-stream", "set-cookie": COOKIE_SEPARATOR.join(COOKIES)}
 
 
 def test_frames_become_one_row_per_response(spark: SparkSession, calls: Calls, tmp_path: Path) -> None:
@@ -42,5 +50,11 @@ def test_frames_become_one_row_per_response(spark: SparkSession, calls: Calls, t
     assert (first.model, first.text, first.input_tokens, first.output_tokens) == ("m-1", "Hello", 3, 1)
     assert bytes(first.body) == body
     assert first.headers == EVENTS
+    split = (
+        spark.read.parquet(options.to)
+        .where("response_id = 1")
+        .selectExpr(r"split(headers['set-cookie'], ',\t') as cookies")
+    )
+    assert [row.cookies for row in split.collect()] == [COOKIES], "as docs/pipeline.md has it"
     assert first.started <= first.first_byte <= first.finished
     assert [path.name for path in tmp_path.iterdir()] == ["table"]

@@ -249,6 +249,21 @@ def test_an_error_has_a_code_and_a_sentence(stream: Stream) -> None:
         assert answer.headers["content-type"] == "application/json"
 
 
+def test_a_wrong_content_type_is_named_beside_the_right_one(
+    stream: Stream, new_stream: Callable[[], Stream]
+) -> None:
+    stream.create(b"x", TEXT)
+    long = f"application/{'x' * 200}"
+    for sent, shown in ((JSON, JSON), (long, long[:79] + "…")):
+        message = f"the stream holds text/plain, and this request says {shown}"
+        for refused in (
+            stream.post(b"{}", sent),
+            new_stream().put(b"", sent, stream_forked_from=stream.path),
+        ):
+            assert refused.status == 409
+            assert refused.error == {"code": "CONTENT_TYPE_CONFLICT", "message": message}
+
+
 def test_a_refused_append_changes_nothing(stream: Stream) -> None:
     stream.create(b"[1]", JSON)
     before = (stream.head().headers["stream-next-offset"], stream.get().headers["etag"])

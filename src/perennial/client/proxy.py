@@ -65,6 +65,11 @@ class ProxyResponse:
     def headers(self) -> Mapping[str, str]:
         return {} if self._reader.start is None else self._reader.start.headers
 
+    @property
+    def set_cookies(self) -> list[str]:
+        """The upstream's Set-Cookie headers, one by one; `headers` has them as one."""
+        return [] if self._reader.start is None else self._reader.start.set_cookies
+
     # The body
 
     def __iter__(self) -> Iterator[bytes]:

@@ -81,6 +81,10 @@ class AsyncProxyResponse:
     def headers(self) -> Mapping[str, str]:
         return {} if self._reader.start is None else self._reader.start.headers
 
+    @property
+    def set_cookies(self) -> list[str]:
+        return [] if self._reader.start is None else self._reader.start.set_cookies
+
     # The body
 
     async def __aiter__(self) -> AsyncIterator[bytes]:

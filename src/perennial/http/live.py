@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable
 from typing import Final
 
+from perennial.http.crowding import TurnedAway, is_event_source
 from perennial.http.errors import fail, reject
 from perennial.http.exchange import Exchange, Headers, SharedChunk
 from perennial.protocol import headers as h
@@ -27,6 +28,7 @@ SHARED_BYTES: Final = 256 * 1024
 SHARED_CHUNKS: Final = 4
 HEARTBEAT_SECONDS: Final = 15.0
 HEARTBEAT: Final = SharedChunk(b":\n\n")
+NO_ROOM: Final = "as many live reads as this server takes are open"
 
 
 class LiveReads:
@@ -45,6 +47,7 @@ class LiveReads:
         self.loop = asyncio.get_running_loop()
         self.readers: set[LongPoll | SseReader] = set()
         self._on_drain: set[Callable[[], None]] = set()
+        self._turned_away: set[TurnedAway] = set()
         self.draining = False
         self._max_readers = max_readers
         self.turned_away = 0
@@ -54,13 +57,16 @@ class LiveReads:
         self._on_drain.add(finish)
         return lambda: self._on_drain.discard(finish)
 
-    def admit(self, exchange: Exchange) -> bool:
+    def admit(self, exchange: Exchange, wants_events: bool = False) -> bool:
         """Is there room for one more to wait? If not, the request has been answered."""
         if len(self.readers) + len(self._on_drain) < self._max_readers:
             return True
         self.turned_away += 1
-        retry = [(b"retry-after", b"%d" % random.randint(1, 5))]  # not all at once
-        fail(exchange, 503, "TOO_MANY_READERS", "as many live reads as this server takes are open", retry)
+        if wants_events and is_event_source(exchange.request):
+            TurnedAway(exchange, self._turned_away).start(NO_ROOM)
+        else:
+            retry = [(b"retry-after", b"%d" % random.randint(1, 5))]  # not all at once
+            fail(exchange, 503, "TOO_MANY_READERS", NO_ROOM, retry)
         return False
 
     def count(self) -> dict[str, int]:
@@ -75,6 +81,8 @@ class LiveReads:
             reader.finish()
         for finish in tuple(self._on_drain):
             finish()
+        for visitor in tuple(self._turned_away):
+            visitor.finish()
 
 
 class LongPoll:
@@ -225,7 +233,7 @@ class SseReader:
     def start(self) -> None:
         state = self._handle.visible
         assert state is not None, "the caller has just read it"
-        if not self._live.admit(self._exchange):
+        if not self._live.admit(self._exchange, wants_events=True):
             return
         headers: Headers = [
             (h.CONTENT_TYPE, b"text/event-stream"),

@@ -57,7 +57,7 @@ def decide_append(
     if body and command.content_type != state.content_type:
         assert command.content_type is not None, "checked above"
         if media_type(command.content_type) != media_type(state.content_type):
-            return ContentTypeConflict(state.content_type)
+            return ContentTypeConflict(state.content_type, command.content_type)
     if producer is not None:
         verdict = judge(known, producer)
         if verdict is not None:

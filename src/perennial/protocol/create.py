@@ -83,7 +83,7 @@ def decide_fork(
     if source.soft_deleted:
         return SourceGone()
     if command.content_type and media_type(command.content_type) != media_type(source.content_type):
-        return ContentTypeConflict(source.content_type)
+        return ContentTypeConflict(source.content_type, command.content_type)
     offset = source.tail if fork.offset is None else fork.offset
     if offset < source.earliest:
         return OffsetTrimmed(source.earliest)

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from perennial.protocol.frames import COOKIE_SEPARATOR
+
 UPSTREAM_URL: Final = b"upstream-url"
 UPSTREAM_METHOD: Final = b"upstream-method"
 UPSTREAM_AUTHORIZATION: Final = b"upstream-authorization"
@@ -71,7 +73,11 @@ def upstream_response_headers(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str,
     headers: dict[str, str] = {}
     for raw_name, raw_value in pairs:
         name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
-        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+        separator = ", "
+        if name == "set-cookie":
+            separator = COOKIE_SEPARATOR
+            value = value.replace(COOKIE_SEPARATOR, ", ")
+        headers[name] = f"{headers[name]}{separator}{value}" if name in headers else value
     withheld = HOP_BY_HOP | _named_in(headers.get("connection", ""))
     return {name: value for name, value in headers.items() if name not in withheld}
 

@@ -14,6 +14,10 @@ HEADER_BYTES: Final = 9
 LARGEST_RESPONSE_ID: Final = 2**32 - 1
 # No frame of ours comes near this: a longer one means that these bytes are not frames.
 LARGEST_PAYLOAD: Final = 64 * 1024 * 1024
+# Cookies have commas of their own, as in `Expires=Wed, 21 Oct …`, so where one ends must show in another way:
+# by the tab, which HTTP allows behind a comma (RFC 9110, 5.6.1). Readers make HTTP headers of what is in a
+# Start frame, and fail on a line feed; of a name that comes twice in JSON they see the last.
+COOKIE_SEPARATOR: Final = ",\t"
 
 _HEADER = struct.Struct(">BII")
 
@@ -49,10 +53,17 @@ class Frame(msgspec.Struct, frozen=True):
 
 
 class Start(msgspec.Struct, frozen=True):
-    """The payload of a Start frame. Names are in lower case; repeated headers are joined with a comma."""
+    """The payload of a Start frame. Names are in lower case; repeated headers are joined with a comma and a
+    space, cookies with `COOKIE_SEPARATOR`."""
 
     status: int
     headers: dict[str, str]
+
+    @property
+    def set_cookies(self) -> list[str]:
+        """The values of the upstream's Set-Cookie headers, one by one."""
+        joined = self.headers.get("set-cookie")
+        return [] if joined is None else joined.split(COOKIE_SEPARATOR)
 
 
 class Failure(msgspec.Struct, frozen=True):

@@ -1,6 +1,11 @@
 """Every way a command can be refused. Values, not exceptions: `http/errors.py` gives each its status."""
 
+from typing import Final
+
 import msgspec
+
+# Enough of a content type to recognise it by.
+SHOWN_CHARACTERS: Final = 80
 
 
 class Rejected(msgspec.Struct, frozen=True):
@@ -51,10 +56,11 @@ class ContentTypeConflict(Rejected, frozen=True):
     """The body's content type is not the stream's."""
 
     expected: str
+    received: str
 
     @property
     def message(self) -> str:
-        return f"this stream holds {self.expected}; send that content type"
+        return f"the stream holds {_shown(self.expected)}, and this request says {_shown(self.received)}"
 
 
 class StreamClosed(Rejected, frozen=True):
@@ -138,3 +144,8 @@ class SourceMissing(Rejected, frozen=True):
 
 class SourceGone(Rejected, frozen=True):
     """The stream to fork from was deleted."""
+
+
+def _shown(content_type: str) -> str:
+    short = len(content_type) <= SHOWN_CHARACTERS
+    return content_type if short else content_type[: SHOWN_CHARACTERS - 1] + "…"

@@ -74,6 +74,8 @@ class StreamState(msgspec.Struct, frozen=True, array_like=True):
     snapshot: Snapshot | None = None
     # Superseded snapshots that forks still show.
     kept_blobs: tuple[int, ...] = ()
+    # Bytes that only forks may still need: those snapshots, and own data before the current one.
+    kept_for_forks: int = 0
 
     @property
     def earliest(self) -> int:
@@ -170,14 +172,10 @@ def apply(state: StreamState | None, record: Record) -> StreamState | None:
         lent = state.snapshot and msgspec.structs.replace(state.snapshot, lent=True)
         return msgspec.structs.replace(state, forks=state.forks + 1, snapshot=lent)
     if isinstance(record, ForkReleased):
-        kept = state.kept_blobs if state.forks > 1 else ()
-        return msgspec.structs.replace(state, forks=state.forks - 1, kept_blobs=kept)
+        kept, size = (state.kept_blobs, state.kept_for_forks) if state.forks > 1 else ((), 0)
+        return msgspec.structs.replace(state, forks=state.forks - 1, kept_blobs=kept, kept_for_forks=size)
     if isinstance(record, SnapshotPublished):
-        kept = state.kept_blobs
-        old = state.snapshot
-        if old is not None and old.owner == state.id and old.lent and state.forks:
-            kept = (*kept, old.blob)
-        return msgspec.structs.replace(state, snapshot=record.snapshot, kept_blobs=kept)
+        return _published(state, record.snapshot)
     if isinstance(record, SoftDeleted):
         return msgspec.structs.replace(state, soft_deleted=True)
     return None
@@ -210,4 +208,14 @@ def _appended(state: StreamState, record: Appended) -> StreamState:
         state.soft_deleted,
         state.snapshot,
         state.kept_blobs,
+        state.kept_for_forks,
     )
+
+
+def _published(state: StreamState, snapshot: Snapshot) -> StreamState:
+    old, kept, size = state.snapshot, state.kept_blobs, state.kept_for_forks
+    if state.forks:
+        size += max(0, snapshot.offset - max(state.base, state.earliest))
+        if old is not None and old.owner == state.id and old.lent:
+            kept, size = (*kept, old.blob), size + old.size
+    return msgspec.structs.replace(state, snapshot=snapshot, kept_blobs=kept, kept_for_forks=size)

@@ -40,9 +40,10 @@ class Quotas:
 
 
 def kept_bytes(state: StreamState | None) -> int:
-    """What a stream counts for: its own retained data, and the snapshot it owns."""
+    """What a stream counts for: its own retained data, the snapshot it owns, and what it keeps for forks."""
     if state is None:
         return 0
     snapshot = state.snapshot
     own_snapshot = snapshot.size if snapshot is not None and snapshot.owner == state.id else 0
-    return max(0, state.tail - max(state.base, state.earliest)) + own_snapshot
+    retained = max(0, state.tail - max(state.base, state.earliest))
+    return retained + own_snapshot + state.kept_for_forks
