@@ -177,6 +177,7 @@ def test_append_waits_for_a_server_that_is_starting(perennial: Command) -> None:
             self.rfile.read(int(self.headers.get("content-length") or 0))
             asked.append(self.command)
             self.send_response(503 if len(asked) == 1 else 200)
+            self.send_header("stream-next-offset", "0")
             self.send_header("content-length", "0")
             self.end_headers()
 

@@ -139,6 +139,19 @@ class ServerProcess:
         return code
 
 
+class SocketServerProcess(ServerProcess):
+    """`perennial serve` on a Unix socket; `url` is `unix:` and its path.
+
+    The path must be short: the kernel takes about a hundred bytes, which `tmp_path` may have already.
+    """
+
+    ready_line = re.compile(r"listening on (unix:\S+)()")
+
+    def __init__(self, data: Path, path: Path, env: Mapping[str, str] | None = None) -> None:
+        super().__init__(data, {"PERENNIAL_UNIX_SOCKET": str(path), **(env or {})})
+        self.path = path
+
+
 class AsgiServerProcess(ServerProcess):
     """The ASGI application served by uvicorn, to the same contract."""
 

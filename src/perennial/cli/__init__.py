@@ -13,6 +13,7 @@ Module map: one file per group of commands, and what they share.
 - `upkeep`    check, backup, restore
 - `pipeline`  hands over to Spark, if it is installed
 - `session`   one server and how to address what is on it
+- `reaching`  why a server cannot be reached, and what to do about it
 - `exits`     exit codes, and the one way a command fails
 - `options`   options that many commands share
 

@@ -88,6 +88,7 @@ def _prepare(session: "Session", name: str, content_type: str | None, create: bo
         session.request("PUT", url, {"content-type": kind})
         say(f"created {name} ({kind})")
         return kind
+    session.expect_stream(url, found)
     return found.headers.get("content-type", content_type or "application/octet-stream")
 
 
@@ -146,7 +147,7 @@ class Sender:
         self._seq += 1
 
     def _until_answered(self, headers: dict[str, str], body: bytes) -> "Reply":
-        from perennial.cli.session import Patience, refused, unreachable
+        from perennial.cli.session import Patience, refused
         from perennial.client.wire import ConnectionLost
 
         producer = {
@@ -159,7 +160,7 @@ class Sender:
             try:
                 reply = self._session.try_once("POST", self._url, headers | producer, body)
             except ConnectionLost as error:
-                trouble = unreachable(self._session.url, error)
+                trouble = self._session.unreachable(self._url, error)
             else:
                 if reply.status in (200, 204):
                     return reply

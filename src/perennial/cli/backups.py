@@ -16,24 +16,26 @@ from typing import Any
 import perennial
 from perennial.cli.exits import Code, Trouble, die, say
 from perennial.cli.progress import watching
-from perennial.cli.session import Reply, Session, refused, unreachable
+from perennial.cli.session import Reply, Session, refused
 from perennial.client.wire import Answer, ConnectionLost
 from perennial.store.archives import MANIFEST, NAME, PIECE_BYTES, files_of, pack
 
 
 def fetch(url: str, token: str | None, target: Path) -> int:
     """From a running server; returns the number of bytes."""
-    with Session(url, token) as session:
+    elsewhere = "A stopped one is backed up by its data directory"
+    with Session(url, token, elsewhere=elsewhere) as session:
+        address = f"{session.url}/v1/admin/backup"
         try:
-            with session.open(
-                "POST", f"{session.url}/v1/admin/backup", {"perennial-admin": "backup"}
-            ) as answer:
+            with session.open("POST", address, {"perennial-admin": "backup"}) as answer:
                 if answer.status != 200:
                     raise refused(Reply(answer.status, answer.headers, answer.read()))
-                total = int(answer.headers.get("perennial-backup-bytes", 0)) or None
-                return _unpack(_Body(answer), target, total)
+                total = answer.headers.get("perennial-backup-bytes")
+                if total is None:
+                    raise session.not_perennial("a backup")
+                return _unpack(_Body(answer), target, int(total) or None)
         except ConnectionLost as error:
-            raise unreachable(url, error) from error
+            raise session.unreachable(address, error) from error
 
 
 def take_offline(data: Path, target: Path) -> int:

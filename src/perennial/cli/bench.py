@@ -2,13 +2,16 @@
 
 import asyncio
 import time
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 from urllib.parse import urlsplit
 
 import typer
 
 from perennial.cli.exits import Code, die, say
 from perennial.cli.options import DEFAULT_URL, Token, Url
+
+if TYPE_CHECKING:
+    from perennial.client.address import Address
 
 
 class Figures(NamedTuple):
@@ -35,15 +38,22 @@ def bench(
     Client and server share the machine if the server is local, and this client is not a fast one: take the
     figures as a lower bound.
     """
-    parts = urlsplit(url)
-    if parts.scheme != "http" or not parts.hostname:
+    from perennial.cli.reaching import unreachable
+    from perennial.client.address import server_address
+    from perennial.client.wire import ConnectionLost
+
+    try:
+        address = server_address(url)
+    except ValueError as error:
+        die(str(error), Code.USAGE)
+    if urlsplit(address.url).scheme != "http":
         die("bench speaks plain HTTP only", Code.USAGE)
     try:
-        figures = asyncio.run(_Bench(url, token, seconds, connections, size, streams).run())
-    except OSError as error:
-        die(f"cannot connect to {url}: {error.strerror or error}", Code.UNREACHABLE)
-    except EOFError:
-        die(f"{url} went away in the middle", Code.UNREACHABLE)
+        figures = asyncio.run(_Bench(address, token, seconds, connections, size, streams).run())
+    except ConnectionLost as error:
+        raise unreachable(address, error, "--url or PERENNIAL_URL says where") from error
+    except (OSError, EOFError):
+        die(f"{address} went away in the middle", Code.UNREACHABLE)
     _print(figures)
 
 
@@ -63,11 +73,9 @@ def _print(figures: list[Figures]) -> None:
 
 class _Bench:
     def __init__(
-        self, url: str, token: str | None, seconds: float, connections: int, size: int, streams: int
+        self, address: "Address", token: str | None, seconds: float, connections: int, size: int, streams: int
     ) -> None:
-        parts = urlsplit(url)
-        assert parts.hostname is not None, "checked before"
-        self._host, self._port = parts.hostname, parts.port or 80
+        self._address = address
         self._token = token
         self._seconds = seconds
         self._connections = connections
@@ -92,8 +100,19 @@ class _Bench:
             line.close()
 
     async def _connect(self) -> "_Line":
-        reader, writer = await asyncio.open_connection(self._host, self._port)
-        return _Line(reader, writer, self._host, self._token)
+        from perennial.client.wire import ConnectionLost
+
+        parts = urlsplit(self._address.url)
+        assert parts.hostname is not None, "server_address has seen to it"
+        try:
+            if self._address.socket is not None:
+                reader, writer = await asyncio.open_unix_connection(self._address.socket)
+            else:
+                reader, writer = await asyncio.open_connection(parts.hostname, parts.port or 80)
+        except OSError as error:
+            reason = error.strerror or error
+            raise ConnectionLost(f"cannot connect to {self._address}: {reason}") from error
+        return _Line(reader, writer, parts.hostname, self._token)
 
     async def _appends(self) -> Figures:
         lines = [await self._connect() for _ in range(self._connections)]

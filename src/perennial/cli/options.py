@@ -26,7 +26,14 @@ def _stream(metavar: str) -> Any:
 Name = Annotated[str, _stream("NAME")]
 Source = Annotated[str, _stream("SOURCE")]
 Url = Annotated[
-    str, typer.Option("--url", "-u", envvar="PERENNIAL_URL", help="The server.", show_default=True)
+    str,
+    typer.Option(
+        "--url",
+        "-u",
+        envvar="PERENNIAL_URL",
+        help="The server; unix:PATH for one on a Unix socket.",
+        show_default=True,
+    ),
 ]
 Token = Annotated[
     str | None,

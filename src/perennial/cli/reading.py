@@ -92,7 +92,7 @@ class Reader:
 
     def step(self, live: bool) -> None:
         """One answer, printed; or a pause if there was none."""
-        from perennial.cli.session import refused, unreachable
+        from perennial.cli.session import refused
         from perennial.client.wire import ConnectionLost
 
         join = "&" if "?" in self._url else "?"
@@ -102,13 +102,12 @@ class Reader:
             # A body is printed when it has come whole: what is printed and where to go on agree at all times.
             reply = self._session.try_once("GET", f"{self._url}{join}offset={self.offset}{mode}")
         except ConnectionLost as error:
-            self._lost(unreachable(self._session.url, error))
+            self._lost(self._session.unreachable(self._url, error))
             return
         if reply.status not in (200, 204):
             self._refused(refused(reply))
             return
-        if "stream-next-offset" not in reply.headers:
-            die(f"{self._url} is not a stream: the answer has no Stream-Next-Offset", Code.NOT_FOUND)
+        self._session.expect_stream(self._url, reply)
         self._reached = True
         self._patience.answered()
         self._took(reply)

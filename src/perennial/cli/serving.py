@@ -1,8 +1,10 @@
 """`perennial serve`: the server in the foreground, until a signal ends it."""
 
 import asyncio
+import errno
 import gc
 import logging
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -74,7 +76,8 @@ def _run(settings: "Settings", again: "Callable[[], Settings]") -> None:
             listener.bind()
         except OSError as error:
             place = settings.unix_socket or f"{settings.host} port {settings.port}"
-            die(f"cannot listen on {place}: {error.strerror or error}")
+            hint = _other_places(error, settings)
+            die(f"cannot listen on {place}: {error.strerror or error}", hint=hint)
         with (
             claim(Path(settings.data)),
             standing_in(listener.sockets, listener.limits, listener.tls) as stand_in,
@@ -84,6 +87,19 @@ def _run(settings: "Settings", again: "Callable[[], Settings]") -> None:
             uvloop.run(_serve(settings, listener, stand_in))
     except (StoreError, SettingsError) as error:
         die(str(error))
+
+
+def _other_places(error: OSError, settings: "Settings") -> str:
+    """What to do about an address that cannot be had."""
+    if not settings.unix_socket:
+        in_use = error.errno == errno.EADDRINUSE
+        return "--port or PERENNIAL_PORT chooses another, and 0 a free one" if in_use else ""
+    if error.errno == errno.EADDRINUSE:
+        is_socket = Path(settings.unix_socket).is_socket()
+        return "another server listens there" if is_socket else "it exists, is no socket, and is left alone"
+    if error.errno == errno.ENOENT:
+        return "the directory must be there: the server makes the socket only"
+    return "unix_socket or PERENNIAL_UNIX_SOCKET is its path: at most 107 bytes, where the server may write"
 
 
 async def _serve(settings: "Settings", listener: "Listener", stand_in: "StandIn") -> None:
@@ -117,13 +133,15 @@ def _calm_the_collector() -> None:
 def _announce(settings: "Settings", url: str) -> None:
     typer.echo(f"perennial {perennial.__version__} listening on {url}")
     typer.echo(f"data in {Path(settings.data).resolve()}")
-    if settings.unix_socket or settings.guarded:
-        sys.stdout.flush()
-        return
-    typer.echo("try it:")
-    typer.echo(f"  curl -X PUT  {url}/v1/stream/hello -H 'Content-Type: text/plain'")
-    typer.echo(f"  curl -X POST {url}/v1/stream/hello -H 'Content-Type: text/plain' -d 'hello, stream'")
-    typer.echo(f"  curl -N '{url}/v1/stream/hello?offset=-1&live=sse'")
+    if not settings.guarded:
+        curl = "curl"
+        if settings.unix_socket:
+            curl = f"curl --unix-socket {shlex.quote(settings.unix_socket)}"
+            url = "https://localhost" if settings.tls_cert else "http://localhost"
+        typer.echo("try it:")
+        typer.echo(f"  {curl} -X PUT  {url}/v1/stream/hello -H 'Content-Type: text/plain'")
+        typer.echo(f"  {curl} -X POST {url}/v1/stream/hello -H 'Content-Type: text/plain' -d 'hello, stream'")
+        typer.echo(f"  {curl} -N '{url}/v1/stream/hello?offset=-1&live=sse'")
     sys.stdout.flush()
 
 

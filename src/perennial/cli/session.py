@@ -15,7 +15,9 @@ from typing import Any, Final, NamedTuple, Self
 from urllib.parse import quote, urlsplit
 
 from perennial.cli.exits import Code, Trouble, die
-from perennial.client.calls import Call, server_url
+from perennial.cli.reaching import unreachable
+from perennial.client.address import Address, server_address
+from perennial.client.calls import Call
 from perennial.client.wire import Answer, ConnectionLost, Wire
 
 TIMEOUT_SECONDS: Final = 90.0  # longer than any long-poll should take
@@ -55,16 +57,25 @@ class Reply(NamedTuple):
 
 
 class Session:
+    """`elsewhere` is what to try if no server is there."""
+
     def __init__(
-        self, url: str, token: str | None, bucket: str | None = None, timeout: float = TIMEOUT_SECONDS
+        self,
+        url: str,
+        token: str | None,
+        bucket: str | None = None,
+        timeout: float = TIMEOUT_SECONDS,
+        elsewhere: str = "--url or PERENNIAL_URL says where",
     ) -> None:
         try:
-            self.url = server_url(url)
+            self._address = server_address(url)
         except ValueError as error:
             die(str(error), Code.USAGE)
+        self.url = self._address.url
         self.bucket = bucket
         self._token = token
-        self._wire = Wire(timeout)
+        self._elsewhere = elsewhere
+        self._wire = Wire(timeout, socket_path=self._address.socket)
 
     def __enter__(self) -> Self:
         return self
@@ -100,6 +111,12 @@ class Session:
         """The path alone, as it goes into headers."""
         return urlsplit(self.stream(name)).path
 
+    def shown(self, url: str) -> str:
+        """A URL as it means something to a person: behind a socket, the path is what counts."""
+        if self._address.socket is None or not self._address.leads_to(url):
+            return url
+        return f"{url.removeprefix(self.url)} at {self._address}"
+
     # Requests
 
     def open(self, method: str, url: str, headers: dict[str, str] | None = None, body: bytes = b"") -> Answer:
@@ -129,10 +146,27 @@ class Session:
         try:
             reply = self.try_once(method, url, headers, body)
         except ConnectionLost as error:
-            raise unreachable(self.url, error) from error
+            raise self.unreachable(url, error) from error
         if reply.status not in accept:
             raise refused(reply)
         return reply
+
+    def expect_stream(self, url: str, reply: Reply) -> Reply:
+        """Ends the command if the answer is another one than a stream's: many a web server says 200."""
+        if "stream-next-offset" not in reply.headers:
+            what = self.shown(url)
+            die(f"{what} is not a stream: the answer has no Stream-Next-Offset", Code.NOT_FOUND)
+        return reply
+
+    def not_perennial(self, what: str) -> Trouble:
+        return Trouble(Code.FAILED, f"{self._address} answers with what is not {what}: is it Perennial?")
+
+    def unreachable(self, url: str, error: ConnectionLost) -> Trouble:
+        """What a request that had no answer means for the command."""
+        if self._address.leads_to(url):
+            return unreachable(self._address, error, self._elsewhere)
+        parts = urlsplit(url)
+        return unreachable(Address(f"{parts.scheme}://{parts.netloc}"), error)
 
 
 def _can_be_sent(value: str) -> bool:
@@ -158,12 +192,6 @@ def refused(reply: Reply) -> Trouble:
         code = Code.CONFLICT  # fenced: another producer has taken over
     hint = "--token or PERENNIAL_TOKEN says who you are" if reply.status == 401 else ""
     return Trouble(code, f"{message} ({reply.status})", hint)
-
-
-def unreachable(url: str, error: ConnectionLost) -> Trouble:
-    return Trouble(
-        Code.UNREACHABLE, str(error), f"is a server running at {url}? --url or PERENNIAL_URL says where"
-    )
 
 
 def pauses() -> Iterator[float]:

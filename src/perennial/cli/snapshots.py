@@ -67,6 +67,8 @@ def bootstrap(
 
     with Session(url, token, bucket) as session:
         reply = session.request("GET", session.part_of(name, "bootstrap"))
+        if "stream-snapshot-offset" not in reply.headers:
+            raise session.not_perennial("a bootstrap")
     parts = _parts(reply.headers["content-type"], reply.body)
     folded, updates = parts[0][1], [_ended(kind, body) for kind, body in parts[1:]]
     if directory is not None:

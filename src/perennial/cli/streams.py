@@ -12,7 +12,7 @@ from perennial.cli.exits import Code, Trouble, die, report, say
 from perennial.cli.options import DEFAULT_URL, AsJson, Bucket, ContentType, Name, Source, Token, Url
 
 if TYPE_CHECKING:
-    from perennial.cli.session import Session
+    from perennial.cli.session import Reply, Session
 
 PAGE = 1000
 
@@ -51,7 +51,10 @@ def create(
     if closed:
         headers["stream-closed"] = "true"
     with _session(url, token, bucket) as session:
-        reply = session.request("PUT", session.stream(name), headers, os.fsencode(data or ""))
+        address = session.stream(name)
+        reply = session.request("PUT", address, headers, os.fsencode(data or ""))
+        if reply.status == 200:
+            session.expect_stream(address, reply)
     if reply.status != 201:
         if new:
             die(f"{name} exists already", Code.CONFLICT)
@@ -69,7 +72,8 @@ def head(
 ) -> None:
     """Show what the server says of a stream, without its content."""
     with _session(url, token, bucket) as session:
-        found = session.request("HEAD", session.stream(name)).headers
+        address = session.stream(name)
+        found = session.expect_stream(address, session.request("HEAD", address)).headers
     facts: dict[str, Any] = {
         "content_type": found.get("content-type"),
         "next_offset": found.get("stream-next-offset"),
@@ -101,7 +105,7 @@ def ls(
     with _session(url, token, bucket) as session:
         while True:
             query = f"limit={PAGE}&prefix={quote(os.fsencode(prefix), '')}&after={quote(after, '')}"
-            page = json.loads(session.request("GET", f"{session.below_bucket('streams')}?{query}").body)
+            page = _page(session, session.request("GET", f"{session.below_bucket('streams')}?{query}"))
             if long:
                 rows += page["streams"]
             else:
@@ -114,6 +118,15 @@ def ls(
         typer.echo(json.dumps(rows))
     elif long:
         _print_table(rows)
+
+
+def _page(session: "Session", reply: "Reply") -> dict[str, Any]:
+    try:
+        page: dict[str, Any] = json.loads(reply.body)
+        _ = page["streams"], page["has_more"]
+    except (ValueError, KeyError, TypeError):
+        raise session.not_perennial("a list of streams") from None
+    return page
 
 
 def _print_table(rows: list[dict[str, Any]]) -> None:
@@ -153,7 +166,8 @@ def close(
         address = session.stream(name)
         headers = {"stream-closed": "true"}
         if data is not None:
-            headers["content-type"] = session.request("HEAD", address).headers["content-type"]
+            found = session.expect_stream(address, session.request("HEAD", address))
+            headers["content-type"] = found.headers["content-type"]
         reply = session.request("POST", address, headers, os.fsencode(data or ""))
     say(f"closed {name} at {reply.headers.get('stream-next-offset', 'its end')}")
 

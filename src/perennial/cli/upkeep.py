@@ -43,7 +43,10 @@ def check(
 
 def backup(
     source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="A server's URL, or a stopped one's data directory.")
+        str,
+        typer.Argument(
+            metavar="SOURCE", help="A server's URL (or unix:PATH), or a stopped one's data directory."
+        ),
     ],
     target: Annotated[Path, typer.Argument(metavar="TARGET", help="A directory that does not exist yet.")],
     token: Token = None,
@@ -51,12 +54,13 @@ def backup(
 ) -> None:
     """Copy all that a server holds while it goes on serving. It is as of its last commit."""
     from perennial.cli.backups import fetch, take_offline
+    from perennial.client.address import SCHEMES
 
     _refuse_existing(target)
-    if source.startswith(("http://", "https://")):
+    if source.lower().startswith(SCHEMES):
         size = fetch(source, token, target)
     else:
-        _refuse_missing(Path(source))
+        _refuse_missing(Path(source), f"the URL of a server begins with {', '.join(SCHEMES)}")
         size = take_offline(Path(source), target)
     say(f"backed up {size:,} bytes to {target}")
     if verify:
@@ -125,9 +129,9 @@ def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def _refuse_missing(directory: Path) -> None:
+def _refuse_missing(directory: Path, hint: str = "") -> None:
     if not (directory / "rocks" / "CURRENT").exists():
-        die(f"there is no store in {directory}", Code.NOT_FOUND)
+        die(f"there is no store in {directory}", Code.NOT_FOUND, hint)
 
 
 def _refuse_existing(target: Path) -> None:

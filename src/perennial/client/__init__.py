@@ -14,6 +14,7 @@ Module map:
 - `proxy_async`    the same for asyncio
 - `calls`          requests to the proxy and what its answers mean; no I/O
 - `reading`        one response out of a stream's frames, and where to go on reading; no I/O
+- `address`        where a server is: a URL or a Unix socket; no I/O
 - `wire`           a small blocking HTTP client
 - `errors`         everything that can go wrong
 """

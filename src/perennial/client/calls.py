@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
+from perennial.client.address import server_url
 from perennial.client.errors import refusal
 
 
@@ -26,19 +26,6 @@ class Opened:
     url: str
     response_id: int
     content_type: str | None
-
-
-def server_url(url: str) -> str:
-    """Without a slash at its end. Raises `ValueError` if it is none: it would fail in strange ways later."""
-    try:
-        parts = urlsplit(url)
-        _ = parts.port  # raises if it is none
-        is_one = parts.scheme in ("http", "https") and bool(parts.hostname)
-    except ValueError:
-        is_one = False
-    if not is_one:
-        raise ValueError(f"{url!r} is not the URL of a server, which looks like http://127.0.0.1:4437")
-    return url.rstrip("/")
 
 
 class Calls:

@@ -40,6 +40,7 @@ Content = bytes | IO[bytes] | Iterable[bytes]
 class Client:
     """One server. May be used from several threads; what it returns may not be shared between them.
 
+    `url` is that of the server, or `unix:/run/perennial.sock` for one on a Unix socket.
     `patience` is how many seconds a tail or a live feed puts up with a server that cannot be reached.
     """
 
@@ -53,7 +54,7 @@ class Client:
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
         self._requests = Requests(url, token)
-        self._wire = Wire(timeout, ssl_context)
+        self._wire = Wire(timeout, ssl_context, self._requests.address.socket)
         self._patience = patience
 
     # Buckets

@@ -43,7 +43,7 @@ class AsyncClient:
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
         self._requests = Requests(url, token)
-        self._wire = AsyncWire(timeout, ssl_context)
+        self._wire = AsyncWire(timeout, ssl_context, self._requests.address.socket)
         self._patience = patience
 
     # Buckets

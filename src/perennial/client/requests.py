@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
-from perennial.client.calls import Call, server_url
+from perennial.client.address import server_address
+from perennial.client.calls import Call
 from perennial.client.errors import refusal
 from perennial.client.messages import BucketInfo, FeedRange, StreamInfo
 
@@ -16,7 +17,8 @@ class Requests:
     """Builds requests for one server, with one service token."""
 
     def __init__(self, url: str, token: str | None) -> None:
-        self._url = server_url(url)
+        self.address = server_address(url)
+        self._url = self.address.url
         self._credentials = {} if token is None else {"authorization": f"Bearer {token}"}
 
     def bucket(self, method: str, bucket: str) -> Call:

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Final, Self
 from urllib.parse import urlsplit
 
+from perennial.client.address import SOCKET_ORIGIN
 from perennial.client.calls import Call
 
 # A server closes idle connections; younger ones than this are surely still good.
@@ -65,12 +66,36 @@ class Answer:
             self._connection.close()
 
 
-class Wire:
-    """Connections to any number of origins; may be used from several threads."""
+class SocketConnection(http.client.HTTPConnection):
+    """To a Unix socket. Its host is only a name to be sent."""
 
-    def __init__(self, timeout_seconds: float, context: ssl.SSLContext | None = None) -> None:
+    def __init__(self, path: str, host: str, timeout_seconds: float) -> None:
+        super().__init__(host, timeout=timeout_seconds)
+        self._path = path
+
+    def connect(self) -> None:
+        connecting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connecting.settimeout(self.timeout)
+            connecting.connect(self._path)
+        except OSError:
+            connecting.close()
+            raise
+        self.sock = connecting
+
+
+class Wire:
+    """Connections to any number of origins; may be used from several threads.
+
+    `socket_path` is the Unix socket behind `SOCKET_ORIGIN`, if there is one.
+    """
+
+    def __init__(
+        self, timeout_seconds: float, context: ssl.SSLContext | None = None, socket_path: str | None = None
+    ) -> None:
         self._timeout = timeout_seconds
         self._context = context
+        self._socket_path = socket_path
         self._idle: dict[Origin, list[tuple[float, Connection]]] = {}
         self._lock = threading.Lock()
 
@@ -92,7 +117,7 @@ class Wire:
             return Answer(self, origin, connection, raw)
         except (OSError, http.client.HTTPException) as error:
             connection.close()
-            raise ConnectionLost(f"no answer from {parts.netloc} ({type(error).__name__})") from error
+            raise ConnectionLost(f"no answer from {self._place(origin)} ({type(error).__name__})") from error
 
     def keep(self, origin: Origin, connection: Connection) -> None:
         with self._lock:
@@ -113,15 +138,30 @@ class Wire:
                 if time.monotonic() - since < FRESH_SECONDS:
                     return connection
                 connection.close()
+        try:
+            return self._connect(origin)
+        except OSError as error:
+            reason = error.strerror or error
+            raise ConnectionLost(f"cannot connect to {self._place(origin)}: {reason}") from error
+
+    def _connect(self, origin: Origin) -> Connection:
         scheme, netloc = origin
         fresh: Connection
+        if (path := self._path(origin)) is not None:
+            fresh = SocketConnection(path, netloc, self._timeout)
+            fresh.connect()
+            return fresh
         if scheme == "https":
             fresh = http.client.HTTPSConnection(netloc, timeout=self._timeout, context=self._context)
         else:
             fresh = http.client.HTTPConnection(netloc, timeout=self._timeout)
-        try:
-            fresh.connect()
-            fresh.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        except OSError as error:
-            raise ConnectionLost(f"cannot connect to {netloc}: {error.strerror or error}") from error
+        fresh.connect()
+        fresh.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return fresh
+
+    def _path(self, origin: Origin) -> str | None:
+        return self._socket_path if "://".join(origin) == SOCKET_ORIGIN else None
+
+    def _place(self, origin: Origin) -> str:
+        path = self._path(origin)
+        return origin[1] if path is None else f"unix:{path}"

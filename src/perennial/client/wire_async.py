@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import aiohttp
 from yarl import URL
 
+from perennial.client.address import SOCKET_ORIGIN
 from perennial.client.calls import Call
 from perennial.client.wire import ConnectionLost
 
@@ -36,22 +37,20 @@ class AsyncAnswer:
 
 
 class AsyncWire:
-    def __init__(self, timeout_seconds: float, context: ssl.SSLContext | None = None) -> None:
+    """`socket_path` is the Unix socket behind `SOCKET_ORIGIN`, if there is one."""
+
+    def __init__(
+        self, timeout_seconds: float, context: ssl.SSLContext | None = None, socket_path: str | None = None
+    ) -> None:
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=30.0, sock_read=timeout_seconds)
         self._context = context
-        self._session: aiohttp.ClientSession | None = None
+        self._socket_path = socket_path
+        self._sessions: dict[str | None, aiohttp.ClientSession] = {}  # by the socket they connect to
 
     @asynccontextmanager
     async def send(self, call: Call) -> AsyncIterator[AsyncAnswer]:
-        if self._session is None:
-            connector = aiohttp.TCPConnector(
-                limit=0, ssl=self._context if self._context is not None else True
-            )
-            self._session = aiohttp.ClientSession(
-                connector=connector, timeout=self._timeout, auto_decompress=False
-            )
         try:
-            raw = await self._session.request(
+            raw = await self._session_for(call.url).request(
                 call.method,
                 URL(call.url, encoded=True),
                 headers=call.headers,
@@ -68,6 +67,20 @@ class AsyncWire:
             raw.release() if raw.content.at_eof() else raw.close()
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        sessions, self._sessions = self._sessions, {}
+        for session in sessions.values():
+            await session.close()
+
+    def _session_for(self, url: str) -> aiohttp.ClientSession:
+        path = self._socket_path if url.startswith(f"{SOCKET_ORIGIN}/") else None
+        session = self._sessions.get(path)
+        if session is None:
+            session = self._sessions[path] = aiohttp.ClientSession(
+                connector=self._connector(path), timeout=self._timeout, auto_decompress=False
+            )
+        return session
+
+    def _connector(self, path: str | None) -> aiohttp.BaseConnector:
+        if path is not None:
+            return aiohttp.UnixConnector(path, limit=0)
+        return aiohttp.TCPConnector(limit=0, ssl=self._context if self._context is not None else True)
