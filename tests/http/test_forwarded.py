@@ -30,6 +30,19 @@ def test_a_client_cannot_put_words_in_front() -> None:
     assert applied(("10.0.0.1",), "10.0.0.1", forwarded=spoofed) == ("203.0.113.7", "http")
 
 
+def test_headers_that_contradict_each_other_are_not_believed() -> None:
+    """A proxy writes one kind and passes the other on, but a client must not choose its address."""
+    trusted, proxy = ("10.0.0.0/8",), "10.0.0.1"
+    seen = {"x_forwarded_for": "203.0.113.7", "x_forwarded_proto": "https"}
+    assert applied(trusted, proxy, forwarded="for=1.1.1.1", **seen) == (proxy, "http")
+    assert applied(trusted, proxy, forwarded="for=1.1.1.1", x_forwarded_proto="https") == (proxy, "http")
+    assert applied(trusted, proxy, forwarded="for=203.0.113.7", x_forwarded_for="1.1.1.1") == (proxy, "http")
+    assert applied(trusted, proxy, forwarded="for=203.0.113.7", **seen) == ("203.0.113.7", "https")
+
+    behind_two = {"x_forwarded_for": "203.0.113.7, 10.0.0.2"}
+    assert applied(trusted, proxy, forwarded="for=1.1.1.1, for=10.0.0.2", **behind_two) == (proxy, "http")
+
+
 def test_mapped_addresses_and_unix_peers() -> None:
     assert applied(("10.0.0.0/8",), "::ffff:10.1.2.3", x_forwarded_for="203.0.113.7")[0] == "203.0.113.7"
     assert applied(("unix",), "", x_forwarded_for="203.0.113.7")[0] == "203.0.113.7"

@@ -31,17 +31,23 @@ class TrustedProxies:
         """Put the client's address and scheme in place of the proxy's."""
         if not self._trusts(request.client):
             return
-        hops, scheme = _read(request)
-        if scheme in _SCHEMES:
-            request.scheme = scheme
-        # From the nearest on: each hop was added by the one after it, and counts while that one is trusted.
+        told = _read(request)
+        clients = {self._follow(request.client, hops) for hops, _ in told}
+        if len(clients) > 1:
+            return  # Most proxies write one kind of header and pass the other on as the client made it up.
+        request.client = clients.pop() if clients else request.client
+        request.scheme = next((scheme for _, scheme in told if scheme in _SCHEMES), request.scheme)
+
+    def _follow(self, client: str, hops: list[str]) -> str:
+        """From the nearest on: a hop was added by the one after it, and counts while that one is trusted."""
         for hop in reversed(hops):
             address = _address(hop)
             if address is None:
-                return
-            request.client = address
-            if not self._trusts(address):
-                return
+                break
+            client = address
+            if not self._trusts(client):
+                break
+        return client
 
     def _trusts(self, client: str) -> bool:
         if not client:
@@ -54,18 +60,20 @@ class TrustedProxies:
         return any((mapped or address) in network for network in self._networks)
 
 
-def _read(request: Request) -> tuple[list[str], str]:
-    """The addresses that were forwarded, the client's first, and the scheme the client used."""
+def _read(request: Request) -> list[tuple[list[str], str]]:
+    """Of each kind of header: the addresses it tells, the client's first, and the client's scheme."""
     get = request.headers.get
+    told: list[tuple[list[str], str]] = []
     forwarded = get(b"forwarded")
     if forwarded is not None:
         elements = [_parse_element(element) for element in forwarded.split(",")]
         protos = [element["proto"] for element in elements if "proto" in element]
-        hops = [element.get("for", "") for element in elements]
-        return hops, protos[-1].lower() if protos else ""
-    hops = [hop.strip() for hop in get(b"x-forwarded-for", "").split(",") if hop.strip()]
-    scheme = get(b"x-forwarded-proto", "").rpartition(",")[2].strip().lower()
-    return hops, scheme
+        told.append(([element.get("for", "") for element in elements], protos[-1].lower() if protos else ""))
+    addresses, scheme = get(b"x-forwarded-for"), get(b"x-forwarded-proto")
+    if addresses is not None or scheme is not None:
+        hops = [hop.strip() for hop in (addresses or "").split(",") if hop.strip()]
+        told.append((hops, (scheme or "").rpartition(",")[2].strip().lower()))
+    return told
 
 
 def _parse_element(text: str) -> dict[str, str]:
