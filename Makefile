@@ -6,6 +6,9 @@ ARGS ?=
 # Processes that share the tests, file by file. 0: one after another in this process, for a debugger.
 WORKERS ?= 2
 
+# The tests start the package hundreds of times, as a process: without bytecode, each would compile it anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help install run serve test lint fmt types conformance bench soak clean

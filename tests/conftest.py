@@ -1,9 +1,16 @@
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.harness.server import ServerProcess
+
+
+def pytest_configure() -> None:
+    # A shell script's background jobs ignore Ctrl-C, and so would every process that the tests interrupt.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

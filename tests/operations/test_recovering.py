@@ -5,7 +5,9 @@ stopped in the middle of it: whoever answers then does so without it.
 """
 
 import os
+import shutil
 import signal
+import socket
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -26,20 +28,25 @@ MESSAGES = 1500
 ANSWERED_503 = "requests are answered 503"
 
 
-def fill(server: ServerProcess) -> None:
-    """And end as a crash would: everything is in the log, nothing in the tables."""
+@pytest.fixture(scope="module")
+def crash_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data of a server that crashed: everything is in the log, nothing in the tables."""
+    server = ServerProcess(tmp_path_factory.mktemp("crashed") / "data").start()
     with httpx.Client(base_url=server.url) as client:
         client.put("/v1/stream/s", headers=TEXT).raise_for_status()
         for _ in range(MESSAGES):
             client.post("/v1/stream/s", headers=TEXT, content=MESSAGE).raise_for_status()
     server.kill()
     assert sum(log.stat().st_size for log in (server.data / "wal").glob("*.log")) > 2 * MESSAGES * 15_000
+    return server.data
 
 
 @pytest.fixture
-def crashed(tmp_path: Path) -> ServerProcess:
-    server = ServerProcess(tmp_path / "data").start()
-    fill(server)
+def crashed(crash_site: Path, tmp_path: Path) -> ServerProcess:
+    """A copy of one's own, about to be started again on a port that is known before."""
+    server = ServerProcess(shutil.copytree(crash_site, tmp_path / "data"))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server.port = listener.getsockname()[1]
     return server
 
 
@@ -164,13 +171,11 @@ def test_a_directory_that_cannot_be_used_is_told(tmp_path: Path) -> None:
     assert "Traceback" not in ended.err
 
 
-def test_a_recovering_server_speaks_tls_if_it_should(tmp_path: Path) -> None:
+def test_a_recovering_server_speaks_tls_if_it_should(crashed: ServerProcess, tmp_path: Path) -> None:
     make_certificate(tmp_path, "recovering")
     config = f'tls_cert = "{tmp_path / "cert.pem"}"\ntls_key = "{tmp_path / "key.pem"}"\n'
-    plain = ServerProcess(tmp_path / "data").start()
-    fill(plain)
     server = OperatedServer(tmp_path, config)
-    server.port = plain.port
+    server.port = crashed.port
     with stopped_while_starting(server) as started:
         url = f"https://127.0.0.1:{server.port}"
         assert httpx.get(f"{url}/readyz", verify=False).status_code == 503

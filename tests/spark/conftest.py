@@ -30,16 +30,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 # Runs are short: compiling well would take longer than running badly.
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
+# Workers find the sources that tests define, and start without compiling Spark's Python.
+PYTHONPATH = os.pathsep.join([str(Path(__file__).parent / "workers"), str(ROOT)])
+
 
 def environment() -> dict[str, str]:
-    """For processes that start a Spark of their own; sources that tests define are found by their workers."""
-    quick = {"JAVA_TOOL_OPTIONS": QUICK_JVM, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(ROOT)}
+    """For processes that start a Spark of their own."""
+    quick = {"JAVA_TOOL_OPTIONS": QUICK_JVM, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": PYTHONPATH}
     return {**os.environ, **quick}
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
-    os.environ["PYTHONPATH"] = str(ROOT)
+    os.environ["PYTHONPATH"] = PYTHONPATH
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     own = tmp_path_factory.mktemp("spark")
     from pyspark.sql import SparkSession
