@@ -25,8 +25,7 @@ run: ## Serve ./data on http://127.0.0.1:4437
 
 serve: run ## The same as run
 
-test: lint types ## Check style and types, run all tests, the conformance suite included
-	@scripts/setup test
+test: install lint types ## Check style and types, run all tests, the conformance suite included
 	$(BIN)/pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder $(ARGS)
 
 lint: ## Check style
