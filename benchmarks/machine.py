@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+import sys
 import sysconfig
 import time
 from collections.abc import Sequence
@@ -85,9 +86,15 @@ def _perennial() -> str:
 
 
 def _python() -> str:
-    """A build without profile-guided optimisation runs the same code noticeably slower."""
-    tuned = "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
-    return f"{platform.python_version()}, built {'with' if tuned else 'without'} optimisations"
+    """A build without profile-guided optimisation runs the same code noticeably slower. Distributions have
+    their own ways to optimise: of theirs, only the place tells."""
+    if sys.base_prefix == "/usr":
+        built = "built by the distribution"
+    elif "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or ""):
+        built = "built with optimisations"
+    else:
+        built = "built without optimisations"
+    return f"{platform.python_version()}, {built}"
 
 
 def _first_line(command: Sequence[str]) -> str:
