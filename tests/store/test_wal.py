@@ -171,6 +171,24 @@ def test_a_sync_that_fails_marks_nothing(log: WriteAheadLog, directory: Path, di
     assert read_mark(directory) == (7, {4: 5})
 
 
+def test_a_new_file_whose_sync_failed_is_new_again_and_held_open_once(
+    log: WriteAheadLog, directory: Path, disk: Disk
+) -> None:
+    grow(directory, 4)
+    log.open(1)
+    opened = len(os.listdir("/proc/self/fd"))
+    grow(directory, 9)
+    disk.fail = True
+    for _ in range(3):
+        with pytest.raises(OSError, match="Input/output"):
+            log.sync(2)
+    disk.fail = False
+    disk.take()
+    log.sync(2)
+    assert disk.take() == [("fdatasync", "000004.log"), ("fsync", "000009.log"), ("fsync", "wal")]
+    assert len(os.listdir("/proc/self/fd")) == opened
+
+
 def test_every_log_is_verified_against_its_mark(directory: Path) -> None:
     path = grow(directory, 4, b"12345")
     grow(directory, 9, b"1")

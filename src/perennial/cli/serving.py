@@ -99,7 +99,10 @@ def _other_places(error: OSError, settings: "Settings") -> str:
         return "another server listens there" if is_socket else "it exists, is no socket, and is left alone"
     if error.errno == errno.ENOENT:
         return "the directory must be there: the server makes the socket only"
-    return "unix_socket or PERENNIAL_UNIX_SOCKET is its path: at most 107 bytes, where the server may write"
+    from perennial.cli.reaching import LONGEST_PATH_BYTES
+
+    most = f"at most {LONGEST_PATH_BYTES} bytes"
+    return f"unix_socket or PERENNIAL_UNIX_SOCKET is its path: {most}, where the server may write"
 
 
 async def _serve(settings: "Settings", listener: "Listener", stand_in: "StandIn") -> None:

@@ -16,6 +16,7 @@ REMEMBERED_HEADERS: Final = 16  # a short header costs more in the mapping than 
 NOTICED_HEADS: Final = 4 * REMEMBERED_HEADS
 
 END: Final = b"\r\n\r\n"
+END_BYTES: Final = len(END)
 # With these there is more to a request than a head, and a body of the length it says.
 _SPECIAL: Final = frozenset((b"transfer-encoding", b"expect", b"upgrade"))
 
@@ -43,7 +44,7 @@ class KnownHeads(dict[bytes, Head]):
         """`data` was exactly one request, and this is what it meant."""
         length = len(request.body)
         end = len(data) - length
-        if end > REMEMBERED_BYTES or data.find(END) + len(END) != end or request.sink is not None:
+        if end > REMEMBERED_BYTES or data.find(END) + END_BYTES != end or request.sink is not None:
             return
         if len(request.headers) > REMEMBERED_HEADERS or not _SPECIAL.isdisjoint(request.headers):
             return

@@ -11,7 +11,7 @@ from typing import Final, NoReturn, Protocol
 import httptools
 
 from perennial.http.exchange import Handler, Request, join_repeated
-from perennial.http.heads import END, REMEMBERED_BYTES, KnownHeads
+from perennial.http.heads import END, END_BYTES, REMEMBERED_BYTES, KnownHeads
 from perennial.http.limits import Limits
 
 IDLE: Final = 0  # between requests
@@ -128,7 +128,7 @@ class RequestReader:
         """The request, if `data` is exactly one whose head is known. If not, it is to be fed."""
         if self.phase != IDLE:
             return None
-        end = data.find(END, 0, REMEMBERED_BYTES) + 4
+        end = data.find(END, 0, REMEMBERED_BYTES) + END_BYTES
         head = self._known.get(data[:end])
         if head is None or head.length != len(data) - end:
             return None

@@ -296,10 +296,7 @@ class Committer:
         # The disk works on the next commit while the answers to this one go out.
         self._start()
         for reply, outcome, after in commit.replies:
-            try:
-                reply(outcome, after)
-            except Exception:
-                log.exception("an answer failed")  # and the others still go out
+            _answer(reply, outcome, after)
         for handle, _, _ in commit.states:
             self._became_visible(handle)
         for bucket, position in commit.positions.items():

@@ -120,17 +120,15 @@ class RocksStore:
         self.end_sync()
 
     def begin_sync(self) -> Callable[[], None]:
-        try:
-            return partial(self._await, self._wal.begin_sync(self._db.latest_sequence_number()))
-        except OSError as error:
-            raise _writing_failed(self.directory, error) from error
+        wait = self._try(partial(self._wal.begin_sync, self._db.latest_sequence_number()))
+        return partial(self._try, wait)
 
     def end_sync(self) -> None:
-        self._await(self._wal.end_sync)
+        self._try(self._wal.end_sync)
 
-    def _await(self, disk: Callable[[], None]) -> None:
+    def _try(self, step: Callable[[], T]) -> T:
         try:
-            disk()
+            return step()
         except OSError as error:
             raise _writing_failed(self.directory, error) from error
 

@@ -83,6 +83,7 @@ class WriteAheadLog:
     def begin_sync(self, last_change: int) -> Callable[[], None]:
         """See what is there to be synced. The disk is waited for in the function returned, and nothing else
         is done there: a thread that calls it needs the interpreter's lock only to begin and to return."""
+        self._abandon_sync()
         lengths = {}
         fresh = []
         for number in sorted(self._numbers()):
@@ -106,11 +107,19 @@ class WriteAheadLog:
         """The disk has been waited for."""
         assert self._begun is not None, "begin_sync() precedes end_sync()"
         last_change, self._lengths, fresh = self._begun
+        self._begun = None
         for number, file in fresh:
             if self._file is not None:
                 os.close(self._file)
             self._file, self._current = file, number
         self._mark(last_change)
+
+    def _abandon_sync(self) -> None:
+        """Of one that failed, nothing is known: its new files will be new again."""
+        if self._begun is not None:
+            for _, file in self._begun[2]:
+                os.close(file)
+            self._begun = None
 
     def _wait_for_disk(self, known: int | None, fresh: list[int]) -> None:
         if known is not None:
@@ -129,6 +138,7 @@ class WriteAheadLog:
         return total
 
     def close(self) -> None:
+        self._abandon_sync()
         for fd in (self._file, self._directory_fd, self._mark_fd):
             if fd is not None:
                 os.close(fd)
