@@ -134,7 +134,7 @@ def _garble_row(store: RocksStore, batch: RocksBatch) -> None:
 
 
 def _garble_block(store: RocksStore, batch: RocksBatch) -> None:
-    batch.put_block(_stream_id(store, "plain"), 0, b"\x01\x00\x00")
+    batch.put_blocks([(_stream_id(store, "plain"), 0, b"\x01\x00\x00")])
 
 
 def _lose_feed(store: RocksStore, batch: RocksBatch) -> None:
@@ -152,7 +152,7 @@ def _miscount(store: RocksStore, batch: RocksBatch) -> None:
 def _orphan(store: RocksStore, batch: RocksBatch) -> None:
     from perennial.store.blocks import encode_append
 
-    batch.put_block(1_000_000, 0, encode_append(1, 1, b"x", [1]))
+    batch.put_blocks([(1_000_000, 0, encode_append(1, 1, b"x", [1]))])
 
 
 @pytest.mark.parametrize(

@@ -15,26 +15,22 @@ appends = st.lists(messages, min_size=1, max_size=6)
 starts = st.integers(0, 1000)
 
 
-def encode(start: int, batches: list[Messages]) -> list[Block]:
-    """Each append as a block of its own, one after another."""
-    blocks = []
-    position = start
-    for index, batch in enumerate(batches):
-        payload = b"".join(batch)
-        ends = list(accumulate(map(len, batch)))
-        blocks.append(Block(position, encode_append(100 + index, 1000 + index, payload, ends)))
-        position += len(payload)
-    return blocks
+def encode(batches: list[Messages]) -> list[bytes]:
+    """Each append as a block of its own."""
+    return [
+        encode_append(100 + index, 1000 + index, b"".join(batch), list(accumulate(map(len, batch))))
+        for index, batch in enumerate(batches)
+    ]
 
 
 def merged(start: int, batches: list[Messages], chance: random.Random) -> Block:
     """One block, merged in a random order of neighbours, as repeated sealing would."""
-    blocks = encode(start, batches)
-    while len(blocks) > 1:
-        first = chance.randrange(len(blocks) - 1)
-        last = chance.randrange(first + 2, len(blocks) + 1)
-        blocks[first:last] = [Block(blocks[first].start, merge(blocks[first:last]))]
-    return blocks[0]
+    values = encode(batches)
+    while len(values) > 1:
+        first = chance.randrange(len(values) - 1)
+        last = chance.randrange(first + 2, len(values) + 1)
+        values[first:last] = [merge(values[first:last])]
+    return Block(start, values[0])
 
 
 class Model:

@@ -15,18 +15,17 @@ from perennial.service.checking_feed import FeedTally
 from perennial.store import keys
 from perennial.store.blocks import Block, encode_append
 from perennial.store.errors import StoreCorrupt, StoreError
-from perennial.store.feedlog import FeedBlock, FeedBuilder
+from perennial.store.feedlog import Entry, FeedBlock, encode_commit, positions_of
 from perennial.store.interface import StreamRow
 from perennial.store.rocks import RocksStore, _bucket_row, _producer_state, _stream_row
 
 
 def _feed_value() -> bytes:
-    builder = FeedBuilder()
-    position = 1
+    entries: list[Entry] = []
     for number in range(1, 4):
         row = (number, b"stream-%d" % number, b"text/plain")
-        position = builder.add(position, number, row, 0, b"abcdef", [2, 6], closes=number == 3)
-    return builder.encode(12345)
+        entries.append((row, 0, b"abcdef", [2, 6], number == 3))
+    return encode_commit(entries, positions_of(entries, 1), 12345)
 
 
 BLOCK = encode_append(7, 8, b"hello world", [5, 11])
@@ -109,7 +108,7 @@ def test_the_undamaged_ones_are_fine() -> None:
 def test_a_store_with_such_a_block_says_so(tmp_path: Path, value: bytes) -> None:
     store = RocksStore(tmp_path / "data")
     batch = store.batch()
-    batch.put_block(1, 0, value)
+    batch.put_blocks([(1, 0, value)])
     store.write(batch)
     with pytest.raises(StoreError):
         list(store.blocks(1, 0, 10))

@@ -22,7 +22,7 @@ def append_records(store: Store, numbers: range, size: int = 1) -> None:
     for number in numbers:
         payload = record(number, size)
         batch = store.batch()
-        batch.put_block(1, number * len(payload), encode_append(1, 1, payload, (len(payload),)))
+        batch.put_blocks([(1, number * len(payload), encode_append(1, 1, payload, (len(payload),)))])
         batch.put_next_id(number + 2)
         store.write(batch)
 

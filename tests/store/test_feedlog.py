@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perennial.service.feed_rows import expand
-from perennial.store.feedlog import INLINE_LIMIT, POINTER, FeedBlock, FeedBuilder, merge, table_row
+from perennial.store.feedlog import (
+    INLINE_LIMIT,
+    POINTER,
+    Entry,
+    FeedBlock,
+    encode_commit,
+    merge,
+    positions_of,
+    table_row,
+)
 
 # (position, stream, offset, payload or None for a bare close or "elsewhere", closed)
 Row = tuple[int, int, int, Any, bool]
@@ -23,18 +32,21 @@ def build(commits: list[list[tuple[int, list[bytes], bool]]]) -> tuple[list[Feed
     position = 1
     tails: dict[int, int] = {}
     for commit in commits:
-        builder = FeedBuilder()
+        entries: list[Entry] = []
+        position_before = position
         for stream, messages, closes in commit:
             offset = tails.get(stream, 0)
             payload = b"".join(messages)
             ends = np.cumsum([len(message) for message in messages], dtype=int).tolist()
             closed = closes or not messages
-            first = position
             row = table_row(stream, f"s{stream}", "text/plain")
-            position = builder.add(position, stream, row, offset, payload, ends, closed)
-            rows += _expected(first, stream, offset, messages, closed)
+            entries.append((row, offset, payload, ends, closed))
+            rows += _expected(position, stream, offset, messages, closed)
+            position += len(messages) or 1
             tails[stream] = offset + len(payload)
-        blocks.append(FeedBlock(builder.encode(time_us=5)))
+        positions = positions_of(entries, position_before)
+        assert positions[-1] == position
+        blocks.append(FeedBlock(encode_commit(entries, positions, time_us=5)))
     return blocks, rows
 
 

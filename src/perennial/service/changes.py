@@ -49,7 +49,7 @@ class Changes:
         handle.row_due = True
         if isinstance(record, Appended | Closed):
             assert before is not None, "Created precedes data"
-            commit.entries.append(entry_of(handle, before, record))
+            commit.entries[handle.bucket].append(entry_of(handle, before, record))
         else:
             difference = kept_bytes(after) - kept_bytes(before)
             if difference:

@@ -10,11 +10,10 @@ import asyncio
 import logging
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from time import perf_counter
 from typing import Any, Final
-
-import msgspec
 
 from perennial.protocol.rejections import Rejected
 from perennial.protocol.state import Appended, Closed, ProducerState, StreamState
@@ -25,7 +24,7 @@ from perennial.service.measures import CommitMeasures
 from perennial.service.rows import Rows
 from perennial.store.blocks import encode_append
 from perennial.store.errors import StoreError, StoreFull
-from perennial.store.feedlog import FeedBuilder, TableRow, table_row
+from perennial.store.feedlog import Entry, TableRow, encode_commit, positions_of, table_row
 from perennial.store.interface import Batch, Store
 
 log = logging.getLogger("perennial.commits")
@@ -48,27 +47,18 @@ class NotStored(Rejected, frozen=True):
         return "The disk failed to confirm a write, so this server only reads until it is restarted."
 
 
-class Entry(msgspec.Struct, eq=False, gc=False):
-    """Data, or a close, that a commit adds to a stream."""
-
-    bucket: str
-    stream_id: int
-    feed_row: TableRow
-    offset: int
-    payload: bytes
-    ends: Sequence[int]
-    closes: bool
+def feed_row_of(handle: StreamHandle, state: StreamState) -> TableRow:
+    row = handle.feed_row
+    if row is None:
+        row = handle.feed_row = table_row(state.id, handle.name, state.content_type)
+    return row
 
 
 def entry_of(handle: StreamHandle, before: StreamState, record: Appended | Closed) -> Entry:
-    row = handle.feed_row
-    if row is None:
-        row = handle.feed_row = table_row(before.id, handle.name, before.content_type)
+    row = feed_row_of(handle, before)
     if isinstance(record, Appended):
-        payload, ends, closes = record.payload, record.ends, record.closes
-    else:
-        payload, ends, closes = b"", (), True
-    return Entry(handle.bucket, before.id, row, before.tail, payload, ends, closes)
+        return row, before.tail, record.payload, record.ends, record.closes
+    return row, before.tail, b"", (), True
 
 
 class Commit:
@@ -84,6 +74,7 @@ class Commit:
         "opened_at",
         "positions",
         "producers",
+        "records",
         "replies",
         "size",
         "started_at",
@@ -92,7 +83,8 @@ class Commit:
 
     def __init__(self) -> None:
         self.handles: dict[StreamHandle, None] = {}
-        self.entries: list[Entry] = []
+        # Data and closes by bucket: a feed's positions run through its entries without a hole.
+        self.entries: defaultdict[str, list[Entry]] = defaultdict(list)
         self.producers: dict[tuple[int, str], ProducerState] = {}
         # The next feed position of each bucket this commit adds to.
         self.positions: dict[str, int] = {}
@@ -106,7 +98,8 @@ class Commit:
         self.states: list[tuple[StreamHandle, StreamState | None, int | None]] = []
         self.changed = False
         self.done = False
-        # For the measures: bytes of payload, when the first change came in, and when the write began.
+        # For the measures: entries and bytes of payload, when the first change came in, when the write began.
+        self.records = 0
         self.size = 0
         self.opened_at = 0.0
         self.started_at = 0.0
@@ -120,7 +113,7 @@ class Committer:
         store: Store,
         buckets: Buckets,
         clock: Clock,
-        became_visible: Callable[[StreamHandle], None],
+        became_visible: Callable[[Iterable[StreamHandle]], None],
         feed_grew: Callable[[str, int], None],
         forget_changes: Callable[[], None],
     ) -> None:
@@ -285,7 +278,7 @@ class Committer:
             log.warning("commits succeed again")
             self.obstacle = None
         self.measures.committed(
-            len(commit.entries), commit.size, commit.opened_at, commit.started_at, perf_counter()
+            commit.records, commit.size, commit.opened_at, commit.started_at, perf_counter()
         )
         # Before the next commit is tried: if that fails, this is where its streams go back to.
         for handle, state, _ in commit.states:
@@ -295,10 +288,8 @@ class Committer:
                 handle.last_commit = None
         # The disk works on the next commit while the answers to this one go out.
         self._start()
-        for reply, outcome, after in commit.replies:
-            _answer(reply, outcome, after)
-        for handle, _, _ in commit.states:
-            self._became_visible(handle)
+        _answer(commit.replies)
+        self._became_visible(commit.handles)
         for bucket, position in commit.positions.items():
             self._feed_grew(bucket, position)
 
@@ -333,9 +324,9 @@ class Committer:
             for handle in failed.handles:
                 handle.deadline_ms = handle.lease_ms = handle.stored_lease_ms
         self._forget_changes()
+        refusal = NotStored(until_restart=unsure)
         for failed in (commit, later):
-            for reply, _, state in failed.replies:
-                _answer(reply, NotStored(until_restart=unsure), state)
+            _answer([(reply, refusal, state) for reply, _, state in failed.replies])
 
     def stumbled(self, error: StoreError) -> None:
         """Someone else's write failed, so the next commit would too; or so we assume until one succeeds."""
@@ -365,39 +356,43 @@ class Committer:
         self._encode_entries(commit, batch, now_us)
         for (stream_id, producer_id), producer in commit.producers.items():
             batch.put_producer(stream_id, producer_id, producer)
-        for handle in commit.handles:
-            commit.states.append((handle, handle.accepted, handle.stored_lease_ms))
-            self.rows.encode(handle, batch)
+        commit.states = [(handle, handle.accepted, handle.stored_lease_ms) for handle in commit.handles]
+        self.rows.encode(commit.handles, batch)
         self._buckets.write_changes(batch)
         batch.put_next_id(self._next_id)
         return batch
 
     def _encode_entries(self, commit: Commit, batch: Batch, now_us: int) -> None:
-        put_block = batch.put_block
-        # Positions run through one bucket's entries without a hole, as the feed's form asks.
-        by_bucket: dict[str, list[Entry]] = {}
-        for entry in commit.entries:
-            by_bucket.setdefault(entry.bucket, []).append(entry)
-        for bucket, entries in by_bucket.items():
-            feed = FeedBuilder()
-            first = position = self._buckets.next_position(bucket)
-            size_before = commit.size
-            for entry in entries:
-                payload, ends = entry.payload, entry.ends
-                if payload:
-                    commit.size += len(payload)
-                    value = encode_append(position, now_us, payload, ends, entry.closes)
-                    put_block(entry.stream_id, entry.offset, value)
-                position = feed.add(
-                    position, entry.stream_id, entry.feed_row, entry.offset, payload, ends, entry.closes
-                )
-            batch.put_feed(bucket, first, feed.encode(now_us))
-            self._buckets.advance(bucket, position, commit.size - size_before)
-            commit.positions[bucket] = position
+        for bucket, entries in commit.entries.items():
+            positions = positions_of(entries, self._buckets.next_position(bucket))
+            batch.put_blocks(
+                [
+                    (row[0], offset, encode_append(position, now_us, payload, ends, closes))
+                    for position, (row, offset, payload, ends, closes) in zip(
+                        positions, entries, strict=False
+                    )
+                    if payload
+                ]
+            )
+            batch.put_feed(bucket, positions[0], encode_commit(entries, positions, now_us))
+            size = sum([len(payload) for _, _, payload, _, _ in entries])
+            self._buckets.advance(bucket, positions[-1], size)
+            commit.positions[bucket] = positions[-1]
+            commit.records += len(entries)
+            commit.size += size
 
 
-def _answer(reply: Reply, outcome: Any, state: StreamState | None) -> None:
-    try:
-        reply(outcome, state)
-    except Exception:
-        log.exception("an answer failed")  # and the others still go out
+def _blocks_of(entries: list[Entry], positions: list[int], now_us: int) -> list[tuple[int, int, bytes]]:
+    return [
+        (row[0], offset, encode_append(position, now_us, payload, ends, closes))
+        for position, (row, offset, payload, ends, closes) in zip(positions, entries, strict=False)
+        if payload
+    ]
+
+
+def _answer(replies: Iterable[tuple[Reply, Any, StreamState | None]]) -> None:
+    for reply, outcome, state in replies:
+        try:
+            reply(outcome, state)
+        except Exception:
+            log.exception("an answer failed")  # and the others still go out

@@ -18,6 +18,8 @@ from perennial.store.interface import Store
 VALUE_BYTES: Final = 1 << 20
 # A busy bucket's commits are large by themselves; rewriting them took 6% of the time under load.
 LARGE_VALUE_BYTES: Final = 32 << 10
+# Nor is it worth it to merge the few small ones between two of them.
+FEW_VALUES: Final = 8
 VALUES_PER_STEP: Final = 16
 # How many unmerged values a reader may find at the end of a feed.
 UNSEALED_VALUES: Final = 256
@@ -96,7 +98,9 @@ class _Pass:
         for first, value in islice(self._source, VALUES_PER_STEP):
             taken += 1
             large = len(value) >= LARGE_VALUE_BYTES and not self._closing
-            if self._run and (large or self._run_bytes + len(value) > VALUE_BYTES):
+            if large and len(self._run) < FEW_VALUES:
+                self._run, self._run_bytes = [], 0
+            elif self._run and (large or self._run_bytes + len(value) > VALUE_BYTES):
                 self._write_run()
             if not large:
                 self._run.append((first, FeedBlock(value)))

@@ -6,7 +6,7 @@ nothing but the tail moves: whoever loads a lagging row asks the stream's last b
 stream has been quiet for a moment it gets an exact row again.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from perennial.service.handles import StreamHandle
@@ -27,7 +27,15 @@ class Rows:
         # Those that have become quiet and wait for their exact rows.
         self._quiet: list[StreamHandle] = []
 
-    def encode(self, handle: StreamHandle, batch: Batch) -> None:
+    def encode(self, handles: Iterable[StreamHandle], batch: Batch) -> None:
+        period = self._period
+        for handle in handles:
+            if handle.lagging and not handle.row_due and handle.stored_lease_ms == handle.lease_ms:
+                handle.grown_in = period  # as busy streams do, and that is all
+            else:
+                self._encode(handle, batch)
+
+    def _encode(self, handle: StreamHandle, batch: Batch) -> None:
         renewed = _encode_deadline(handle, batch)
         if handle.accepted is None:
             batch.remove_stream(handle.key)

@@ -4,19 +4,19 @@ Reading many small records costs about a microsecond each; a block of the same b
 is sealed when enough has gathered behind its last block, in steps that each take about a millisecond.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final
 
 from perennial.service.handles import StreamHandle
-from perennial.store.blocks import Block, merge
+from perennial.store.blocks import merge, payload_bytes
 from perennial.store.interface import Store
 
 BLOCK_BYTES: Final = 1 << 20
 BLOCK_RECORDS: Final = 1024
 # Records of this size read well as they are; rewriting them would only wear the disk.
 LARGE_RECORD_BYTES: Final = 64 * 1024
-RECORDS_PER_STEP: Final = 256
+RECORDS_PER_STEP: Final = 512
 
 
 class Sealer:
@@ -25,16 +25,17 @@ class Sealer:
         self._waiting: dict[StreamHandle, None] = {}
         self._run: _Run | None = None
 
-    def grew(self, handle: StreamHandle) -> None:
-        """A stream has new durable data: is it time to seal?"""
-        state = handle.visible
-        if state is None:
-            return
-        if handle.sealed_until is None:
-            handle.sealed_until = max(self._store.sealed_until(state.id), state.base)
-        if handle.unsealed >= BLOCK_RECORDS or state.tail - handle.sealed_until >= BLOCK_BYTES:
-            self._waiting[handle] = None
-            handle.sealing = True
+    def grew(self, handles: Iterable[StreamHandle]) -> None:
+        """Streams have new durable data: is it time to seal them?"""
+        for handle in handles:
+            state = handle.visible
+            if state is None:
+                continue
+            if handle.sealed_until is None:
+                handle.sealed_until = max(self._store.sealed_until(state.id), state.base)
+            if handle.unsealed >= BLOCK_RECORDS or state.tail - handle.sealed_until >= BLOCK_BYTES:
+                self._waiting[handle] = None
+                handle.sealing = True
 
     def step(self) -> bool:
         """A millisecond of work; False when there was nothing to do."""
@@ -42,7 +43,7 @@ class Sealer:
             if not self._waiting:
                 return False
             self._run = self._begin(next(iter(self._waiting)))
-        elif self._run.gather():
+        if self._run is not None and self._run.gather():
             run, self._run = self._run, None
             run.handle.sealing = False
             self._finish(run)
@@ -54,49 +55,53 @@ class Sealer:
         if state is None or handle.sealed_until is None or state.tail <= handle.sealed_until:
             handle.sealing = False
             return None
-        blocks = self._store.blocks(state.id, handle.sealed_until, state.tail)
-        return _Run(handle, state.id, blocks)
+        source = self._store.block_values(state.id, handle.sealed_until, state.tail)
+        return _Run(handle, state.id, source)
 
     def _finish(self, run: "_Run") -> None:
-        handle, blocks = run.handle, run.blocks
-        state = handle.visible
-        if state is None or state.id != run.stream_id or not blocks:
+        handle, state = run.handle, run.handle.visible
+        if state is None or state.id != run.stream_id or not run.values:
             return  # deleted meanwhile
-        if blocks[0].end <= state.earliest and not state.forks:
+        end = run.last + payload_bytes(run.values[-1])
+        if run.first + payload_bytes(run.values[0]) <= state.earliest and not state.forks:
             return  # trimmed meanwhile: the merged block would bring back what is gone
-        end = blocks[-1].end
         batch = self._store.batch()
-        if len(blocks) > 1:
-            batch.put_sealed(run.stream_id, blocks[0].start, end, merge(blocks))
+        if len(run.values) > 1:
+            batch.put_sealed(run.stream_id, run.first, end, merge(run.values))
         else:
             batch.mark_sealed(run.stream_id, end)
         # No sync: if a crash undoes this, the records are there as they were.
         self._store.write(batch)
         handle.sealed_until = end
-        handle.unsealed = max(0, handle.unsealed - len(blocks))
-        self.grew(handle)
+        handle.unsealed = max(0, handle.unsealed - len(run.values))
+        self.grew((handle,))
 
 
 class _Run:
-    """The next block of a stream in the making."""
+    """The next block of a stream in the making: records as they are stored."""
 
-    def __init__(self, handle: StreamHandle, stream_id: int, source: Iterator[Block]) -> None:
+    def __init__(self, handle: StreamHandle, stream_id: int, source: Iterator[tuple[int, bytes]]) -> None:
         self.handle = handle
         self.stream_id = stream_id
-        self.blocks: list[Block] = []
+        self.values: list[bytes] = []
+        # Offsets where the first and the last of them begin.
+        self.first = self.last = 0
         self._source = source
         self._bytes = 0
 
     def gather(self) -> bool:
         """Take in some more records; True when the block is complete."""
         taken = 0
-        for block in islice(self._source, RECORDS_PER_STEP):
+        for offset, value in islice(self._source, RECORDS_PER_STEP):
             taken += 1
-            size = block.end - block.start
-            if self.blocks and (size >= LARGE_RECORD_BYTES or self._bytes + size > BLOCK_BYTES):
+            size = payload_bytes(value)
+            if not self.values:
+                self.first = offset
+            elif size >= LARGE_RECORD_BYTES or self._bytes + size > BLOCK_BYTES:
                 return True
-            self.blocks.append(block)
+            self.values.append(value)
+            self.last = offset
             self._bytes += size
-            if size >= LARGE_RECORD_BYTES or len(self.blocks) >= 4 * BLOCK_RECORDS:
+            if size >= LARGE_RECORD_BYTES or len(self.values) >= 4 * BLOCK_RECORDS:
                 return True
         return taken < RECORDS_PER_STEP

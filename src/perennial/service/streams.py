@@ -5,12 +5,12 @@ never speaks of something that a crash could still take back, and that includes 
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import msgspec
 
-from perennial.protocol.append import Append, decide_append
+from perennial.protocol.append import Append, append_plainly, decide_append
 from perennial.protocol.create import Create, decide_create, decide_fork
 from perennial.protocol.names import PROXY_BUCKET
 from perennial.protocol.rejections import BucketMissing, OffsetTrimmed, Rejected, StreamMissing
@@ -31,7 +31,7 @@ from perennial.protocol.state import (
 from perennial.service.buckets import Buckets
 from perennial.service.changes import Changes
 from perennial.service.clock import Clock, Deadlines, OneClock, system_clock
-from perennial.service.commits import Committer, NotStored, Reply, entry_of
+from perennial.service.commits import Committer, NotStored, Reply, entry_of, feed_row_of
 from perennial.service.feed import Feed
 from perennial.service.graves import Graves
 from perennial.service.handles import Handles, StreamHandle, Watcher
@@ -64,8 +64,8 @@ class StreamService:
         self._changes = Changes(self.handles, self.buckets, self.graves, self.committer, self.lifetimes)
         # Ids of streams and blobs that someone is reading piece by piece; not to be cleaned up meanwhile.
         self.held: Counter[int] = Counter()
-        # Told of every stream whose data grew; sealing hooks in here.
-        self.on_growth: Callable[[StreamHandle], None] = lambda handle: None
+        # Told of the streams whose data grew; sealing hooks in here.
+        self.on_growth: Callable[[Iterable[StreamHandle]], None] = lambda handles: None
         # None: buckets may grow as long as the disk does.
         self.quotas: Quotas | None = None
         # By bucket: told of a stream about to be closed, while its last words can still be written.
@@ -151,7 +151,7 @@ class StreamService:
             after = apply(state, outcome)
             assert after is not None, "growing does not remove"
             commit = self.committer.touch(handle)
-            commit.entries.append(entry_of(handle, state, outcome))
+            commit.entries[bucket].append(entry_of(handle, state, outcome))
             handle.accepted = after
             if after.closed or command.seq is not None:  # which only the row tells
                 handle.row_due = True
@@ -167,6 +167,26 @@ class StreamService:
             if not isinstance(outcome, Rejected):
                 self.touch(handle)
             self.committer.answer(handle, reply, outcome, state)
+
+    def append_plainly(self, key: bytes, content_type: str, body: bytes, reply: Reply) -> bool:
+        """As `append`, for a body that needs no second look; False if it does, and nothing has happened."""
+        handle = self.handles.peek(key)
+        if handle is None or handle.deadline_ms is not None or self.quotas is not None:
+            return False
+        before = handle.accepted
+        if before is None or self.committer.failure is not None:
+            return False
+        after = append_plainly(before, content_type, body, self._clock() // 1000)
+        if after is None:
+            return False
+        commit = self.committer.touch(handle)
+        row = handle.feed_row or feed_row_of(handle, before)
+        commit.entries[handle.bucket].append((row, before.tail, body, (len(body),), False))
+        commit.replies.append((reply, None, after))
+        handle.accepted = after
+        handle.unsealed += 1
+        handle.used = True
+        return True
 
     def create(self, bucket: str, name: str, command: Create, reply: Reply) -> None:
         if self._refuses(reply):
@@ -265,7 +285,7 @@ class StreamService:
         if rejected is None:
             commit = self.committer.enlist()
             # Whatever waits to be written here was removed since; a feed that begins anew must not hold it.
-            commit.entries = [entry for entry in commit.entries if entry.bucket != bucket]
+            commit.entries.pop(bucket, None)
             commit.extras.append(lambda batch: batch.clear_feed(bucket))
         self._answer_bucket(rejected, reply)
 
@@ -344,15 +364,16 @@ class StreamService:
             producers[producer_id] = None if state is None else self.store.producer(state.id, producer_id)
         return producers[producer_id]
 
-    def _became_visible(self, handle: StreamHandle) -> None:
-        if handle.shared:
-            handle.shared.clear()
-        self.on_growth(handle)
-        if handle.watchers:
-            for watcher in tuple(handle.watchers):
-                watcher.changed()
-        if handle.visible is None:
-            self.handles.forget(handle)
+    def _became_visible(self, handles: Iterable[StreamHandle]) -> None:
+        self.on_growth(handles)
+        for handle in handles:
+            if handle.shared:
+                handle.shared.clear()
+            if handle.watchers:
+                for watcher in tuple(handle.watchers):
+                    watcher.changed()
+            if handle.visible is None:
+                self.handles.forget(handle)
 
 
 def _with_visible_tail(accepted: StreamState, visible: StreamState | None) -> StreamState:

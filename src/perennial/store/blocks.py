@@ -12,9 +12,9 @@ Both have one form, so readers never ask which they hold:
 """
 
 import struct
-from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Literal
 
 from perennial.store.errors import StoreCorrupt
@@ -23,6 +23,8 @@ VERSION = 1
 
 _HEAD = struct.Struct("<BBHII")
 _SINGLE = struct.Struct("<BBHIIQQII")
+# The head of an append of one message that does not close its stream; position and time follow.
+_PLAIN = _HEAD.pack(VERSION, False, 0, 1, 1)
 
 
 class Block:
@@ -113,17 +115,51 @@ def encode_append(
     return b"".join((head, struct.pack(f"<QQI{count}I", position, time_us, 0, *ends), payload))
 
 
-def merge(blocks: Sequence[Block]) -> bytes:
-    """Adjoining blocks, in order, as one."""
-    positions, times = array("Q"), array("Q")
-    firsts, ends = array("I"), array("I")
-    for block in blocks:
-        shift = block.start - blocks[0].start
-        before = len(ends)
-        positions.extend(block.positions)
-        times.extend(block.times)
-        firsts.extend([before + first for first in block.firsts])
-        ends.extend([shift + end for end in block.ends])
-    head = _HEAD.pack(VERSION, blocks[-1].closes, 0, len(positions), len(ends))
-    arrays = [column.tobytes() for column in (positions, times, firsts, ends)]
-    return b"".join([head, *arrays, *(block.payload for block in blocks)])
+def payload_bytes(value: bytes) -> int:
+    """Of an encoded block."""
+    if value.startswith(_PLAIN):
+        return len(value) - _SINGLE.size
+    return len(Block(0, value).payload)
+
+
+def merge(values: Sequence[bytes]) -> bytes:
+    """The encoded values of adjoining blocks, in order, as one."""
+    columns = _plain_columns(values) or _columns(values)
+    positions, times, firsts, ends, payloads = columns
+    head = _HEAD.pack(VERSION, values[-1][1], 0, len(firsts), len(ends))
+    starts_and_ends = struct.pack(f"<{len(firsts)}I{len(ends)}I", *firsts, *ends)
+    return b"".join((head, *positions, *times, starts_and_ends, *payloads))
+
+
+Pieces = Sequence[bytes | memoryview]
+
+
+def _columns(values: Sequence[bytes]) -> tuple[Pieces, Pieces, Sequence[int], Sequence[int], Pieces]:
+    positions, times, payloads = [], [], []
+    firsts: list[int] = []
+    ends: list[int] = []
+    size = 0
+    for value in values:
+        block = Block(size, value)
+        positions.append(block.positions)
+        times.append(block.times)
+        firsts += [len(ends) + first for first in block.firsts]
+        ends += [size + end for end in block.ends]
+        payloads.append(block.payload)
+        size = block.end
+    return positions, times, firsts, ends, payloads
+
+
+def _plain_columns(
+    values: Sequence[bytes],
+) -> tuple[Pieces, Pieces, Sequence[int], Sequence[int], Pieces] | None:
+    """The same if all are appends of one message, as most are: in a tenth of the time."""
+    if not all(value.startswith(_PLAIN) and len(value) > _SINGLE.size for value in values):
+        return None
+    return (
+        [value[12:20] for value in values],
+        [value[20:28] for value in values],
+        range(len(values)),
+        list(accumulate([len(value) - _SINGLE.size for value in values])),
+        [value[_SINGLE.size :] for value in values],
+    )

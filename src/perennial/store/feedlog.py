@@ -25,6 +25,7 @@ The table of streams is laid out by column too: a merged value has nearly as man
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -50,91 +51,57 @@ def table_row(stream_id: int, name: str, content_type: str) -> TableRow:
     return stream_id, name.encode(), content_type.encode("latin-1")
 
 
-class FeedBuilder:
-    """Collects one commit's entries for one bucket."""
+Entry = tuple[TableRow, int, bytes, Sequence[int], bool]
+"""What one append or close adds: the stream, the offset where it begins, the payload, the messages' ends
+relative to it, and whether it closes the stream."""
 
-    __slots__ = (
-        "_counts",
-        "_indices",
-        "_kinds",
-        "_lengths",
-        "_offsets",
-        "_payloads",
-        "_positions",
-        "_streams",
-        "_table",
+
+def positions_of(entries: Sequence[Entry], first: int) -> list[int]:
+    """Where the entries begin, and behind them the next free position: one is taken per message, and one by
+    a bare close."""
+    return list(accumulate([len(ends) or 1 for _, _, _, ends, _ in entries], initial=first))
+
+
+def encode_commit(entries: Sequence[Entry], positions: Sequence[int], time_us: int) -> bytes:
+    """One commit's entries for one bucket. By column and not by entry: this is on every append's path."""
+    rows, offsets, payloads, ends, closes = zip(*entries, strict=True)
+    indices: dict[TableRow, int] = {}
+    streams = [indices.setdefault(row, len(indices)) for row in rows]
+    ids, names, types = zip(*indices, strict=True)
+    type_indices = {content_type: index for index, content_type in enumerate(dict.fromkeys(types))}
+    sizes = [len(payload) for payload in payloads]
+    counts = [len(each) for each in ends]
+    lengths = sizes if counts.count(1) == len(counts) else _lengths(ends)
+    kinds = bytes(closes)  # CLOSES is what True is
+    if max(sizes) >= INLINE_LIMIT:
+        kinds = bytes(
+            [kind | POINTER * (size >= INLINE_LIMIT) for kind, size in zip(kinds, sizes, strict=True)]
+        )
+        payloads = tuple(payload for payload in payloads if len(payload) < INLINE_LIMIT)
+    return _encode(
+        len(rows),
+        len(lengths),
+        len(ids),
+        (
+            struct.pack(f"<{len(rows)}Q", *positions[: len(rows)]),
+            struct.pack("<Q", time_us) * len(rows),
+            struct.pack(f"<{len(rows)}Q", *offsets),
+            struct.pack(f"<{len(ids)}Q", *ids),
+            struct.pack(f"<{len(rows)}I", *streams),
+            struct.pack(f"<{len(rows)}I", *counts),
+            struct.pack(f"<{len(lengths)}I", *lengths),
+            struct.pack(f"<{len(ids)}H", *map(len, names)),
+            struct.pack(f"<{len(ids)}H", *[type_indices[content_type] for content_type in types]),
+            kinds,
+        ),
+        b"".join(names),
+        list(type_indices),
+        payloads,
     )
 
-    def __init__(self) -> None:
-        self._indices: dict[int, int] = {}
-        self._table: list[TableRow] = []
-        self._positions: list[int] = []
-        self._offsets: list[int] = []
-        self._streams: list[int] = []
-        self._counts: list[int] = []
-        self._kinds = bytearray()
-        self._lengths: list[int] = []
-        self._payloads: list[bytes] = []
 
-    def add(
-        self,
-        position: int,
-        stream_id: int,
-        row: TableRow,
-        offset: int,
-        payload: bytes,
-        ends: Sequence[int],
-        closes: bool,
-    ) -> int:
-        """Returns the next free position: one is taken per message, and one by a bare close."""
-        index = self._indices.get(stream_id)
-        if index is None:
-            index = self._indices[stream_id] = len(self._table)
-            self._table.append(row)
-        self._positions.append(position)
-        self._streams.append(index)
-        self._offsets.append(offset)
-        count = len(ends)
-        self._counts.append(count)
-        kind = CLOSES if closes else 0
-        if len(payload) < INLINE_LIMIT:
-            self._payloads.append(payload)
-        else:
-            kind |= POINTER
-        self._kinds.append(kind)
-        if count == 1:
-            self._lengths.append(ends[0])
-        else:
-            start = 0
-            for end in ends:
-                self._lengths.append(end - start)
-                start = end
-        return position + (count or 1)
-
-    def encode(self, time_us: int) -> bytes:
-        entries, messages = len(self._streams), len(self._lengths)
-        ids, names, types = zip(*self._table, strict=True)
-        type_indices = {content_type: index for index, content_type in enumerate(dict.fromkeys(types))}
-        return _encode(
-            entries,
-            messages,
-            len(ids),
-            (
-                struct.pack(f"<{entries}Q", *self._positions),
-                struct.pack("<Q", time_us) * entries,
-                struct.pack(f"<{entries}Q", *self._offsets),
-                struct.pack(f"<{len(ids)}Q", *ids),
-                struct.pack(f"<{entries}I", *self._streams),
-                struct.pack(f"<{entries}I", *self._counts),
-                struct.pack(f"<{messages}I", *self._lengths),
-                struct.pack(f"<{len(ids)}H", *map(len, names)),
-                struct.pack(f"<{len(ids)}H", *[type_indices[content_type] for content_type in types]),
-                bytes(self._kinds),
-            ),
-            b"".join(names),
-            list(type_indices),
-            self._payloads,
-        )
+def _lengths(ends: Sequence[Sequence[int]]) -> list[int]:
+    return [end - start for each in ends for start, end in pairwise((0, *each))]
 
 
 def _encode(

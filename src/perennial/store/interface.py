@@ -4,7 +4,7 @@ Writes happen in two steps: `write` applies a batch atomically (it is then visib
 the death of the process), `sync` makes everything written so far survive the death of the machine.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -47,7 +47,9 @@ class Batch(Protocol):
 
     def put_stream(self, key: bytes, row: StreamRow) -> None: ...
     def remove_stream(self, key: bytes) -> None: ...
-    def put_block(self, stream_id: int, offset: int, value: bytes) -> None: ...
+    def put_blocks(self, blocks: Iterable[tuple[int, int, bytes]]) -> None:
+        """(stream id, offset, value) each."""
+
     def put_producer(self, stream_id: int, producer_id: str, state: ProducerState) -> None: ...
     def put_feed(self, bucket: str, position: int, value: bytes) -> None: ...
     def put_deadline(self, deadline_ms: int, key: bytes) -> None: ...
@@ -109,6 +111,9 @@ class Store(Protocol):
 
     def blocks(self, stream_id: int, start: int, end: int) -> Iterator[Block]:
         """The stored blocks that overlap [start, end), in order."""
+
+    def block_values(self, stream_id: int, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+        """The blocks that begin in [start, end) as they are stored, with their offsets."""
 
     def sealed_until(self, stream_id: int) -> int: ...
 

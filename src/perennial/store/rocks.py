@@ -186,6 +186,10 @@ class RocksStore:
             iterator.next()
         _raise_if_broken(iterator)
 
+    def block_values(self, stream_id: int, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+        for row in self._walk("blocks", keys.block_key(stream_id, start), keys.block_key(stream_id, end)):
+            yield keys.parse_block_key(row.key())[1], row.value()
+
     def sealed_until(self, stream_id: int) -> int:
         value = self._get("sealed", keys.number_key(stream_id))
         return 0 if value is None else keys.parse_number(value)
@@ -352,26 +356,25 @@ class RocksStore:
         return value
 
     def _scan(self, family: str, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        iterator = self._seek(family, start, end)
-        while iterator.valid():
-            yield iterator.key(), iterator.value()
-            iterator.next()
-        _raise_if_broken(iterator)
+        for row in self._walk(family, start, end):
+            yield row.key(), row.value()
 
     def _keys(self, family: str, start: bytes, end: bytes | None) -> Iterator[bytes]:
-        iterator = self._seek(family, start, end)
-        while iterator.valid():
-            yield iterator.key()
-            iterator.next()
-        _raise_if_broken(iterator)
+        for row in self._walk(family, start, end):
+            yield row.key()
 
-    def _seek(self, family: str, start: bytes, end: bytes | None) -> RdictIter:
+    def _walk(self, family: str, start: bytes, end: bytes | None) -> Iterator[RdictIter]:
+        """An iterator that stands on one row after another, from `start` to before `end`."""
+        # The bound is not copied: its bytes, or the options, which keep them, must outlive the iterator.
         options = ReadOptions()
         if end is not None:
             options.set_iterate_upper_bound(end)
         iterator = self._tables[family].iter(options)
         iterator.seek(start)
-        return iterator
+        while iterator.valid():
+            yield iterator
+            iterator.next()
+        _raise_if_broken(iterator)
 
     def _forget_unfinished_uploads(self) -> None:
         batch = self.batch()

@@ -1,5 +1,6 @@
 """A RocksDB write batch in the making: one method per kind of row, one column family each."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -28,8 +29,10 @@ class RocksBatch:
     def remove_stream(self, key: bytes) -> None:
         self.raw.delete(key, self._families["streams"])
 
-    def put_block(self, stream_id: int, offset: int, value: bytes) -> None:
-        self.raw.put(keys.block_key(stream_id, offset), value, self._families["blocks"])
+    def put_blocks(self, blocks: Iterable[tuple[int, int, bytes]]) -> None:
+        put, family = self.raw.put, self._families["blocks"]
+        for stream_id, offset, value in blocks:
+            put(keys.block_key(stream_id, offset), value, family)
 
     def put_producer(self, stream_id: int, producer_id: str, state: ProducerState) -> None:
         self.raw.put(keys.producer_key(stream_id, producer_id), _encode(state), self._families["producers"])
