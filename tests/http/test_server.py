@@ -8,7 +8,7 @@ import pytest
 import uvloop
 
 from perennial.http.binding import bind
-from perennial.http.exchange import Exchange
+from perennial.http.exchange import Exchange, Lane, Request
 from perennial.http.limits import Limits
 from perennial.http.server import Server
 from tests.http.wire import Application, statuses
@@ -66,6 +66,9 @@ class Waiting(Application):
         super().__init__(answer=None)
         self.arrived = asyncio.Event()
         self.drained = asyncio.Event()
+
+    def lane(self, request: Request) -> Lane | None:
+        return None
 
     def handle(self, exchange: Exchange) -> None:
         super().handle(exchange)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from perennial.http.connection import Connection
-from perennial.http.exchange import BodySink, Exchange, Request
+from perennial.http.exchange import BodySink, Exchange, Lane, Request
 from perennial.http.limits import Limits
 from perennial.http.state import ServerState
 
@@ -58,6 +58,9 @@ class Application:
 
     def body_sink(self, request: Request) -> BodySink | None:
         return self.sink
+
+    def lane(self, request: Request) -> Lane | None:
+        return None
 
     def handle(self, exchange: Exchange) -> None:
         self.seen.append(exchange.request)

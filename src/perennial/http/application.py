@@ -9,7 +9,7 @@ from perennial.http.access.identity import METRICS, BeyondScope
 from perennial.http.admin import BACKUP_PATH, AdminSurface
 from perennial.http.base import StreamSurface
 from perennial.http.errors import fail, reject
-from perennial.http.exchange import BodySink, Exchange, Request
+from perennial.http.exchange import BodySink, Exchange, Lane, Request, is_plain_write
 from perennial.http.front import REQUEST_ID, Front
 from perennial.http.live import LiveReads
 from perennial.http.metrics import Metrics
@@ -108,6 +108,16 @@ class Application:
         if self._gate.guarded and not self._gate.identify(request).known:
             return Nowhere()
         return self._buckets.open_upload(request) if publishes(request) else None
+
+    def lane(self, request: Request) -> Lane | None:
+        if self._gate.guarded or self._front.busy or REQUEST_ID in request.headers:
+            return None
+        if request.method != "POST" or not request.path.startswith(RAW_STREAM_ROOT):
+            return None
+        address = resolve_raw_stream(request.path)
+        if isinstance(address, Rejected) or not is_plain_write(request):
+            return None
+        return self._streams.lane(request, *address, self._traffic.tally(request))
 
     def handle(self, exchange: Exchange) -> None:
         if self._front.busy or REQUEST_ID in exchange.request.headers:

@@ -13,9 +13,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from perennial.http.answering import NativeExchange
+from perennial.http.exchange import Lane
+from perennial.http.heads import Head
 from perennial.http.limits import Limits
 from perennial.http.parsing import BODY, HEAD, PIECE_BYTES, ParsedRequest, RequestReader
-from perennial.http.responses import CONTINUE, TURNED_AWAY
+from perennial.http.responses import CLOSE, CONTINUE, TURNED_AWAY
 from perennial.http.state import ServerState
 
 # A peer that sends many requests ahead gets this many steps before the others have their turn.
@@ -35,6 +37,7 @@ class Connection(asyncio.Protocol):
         "_drained",
         "_exchange",
         "_half_closed",
+        "_head",
         "_held",
         "_held_bytes",
         "_lingering",
@@ -53,7 +56,9 @@ class Connection(asyncio.Protocol):
     def __init__(self, state: ServerState) -> None:
         self.state = state
         self.blocked = False  # the peer reads slower than we write
-        self._exchange: NativeExchange | None = None  # the one being answered
+        # The one being answered, or the lane it is in.
+        self._exchange: NativeExchange | Lane | None = None
+        self._head: Head | None = None  # of the last one that went into a lane
         self._held: list[bytes | memoryview] = []  # bytes that came before their turn
         self._held_bytes = 0
         self._advancing = False
@@ -91,8 +96,11 @@ class Connection(asyncio.Protocol):
                 self.close()
         elif self._exchange is not None or self._held or self.blocked or reader.ready:
             self._hold(data)
-        elif not self._closing and (request := reader.recall(data)) is not None:
-            self._handle(request)
+        elif not self._closing and (head := reader.recall(data)) is not None:
+            if head.lane is None:
+                self._handle(reader.repeat(head, data[head.size :]))
+            else:
+                self._enter(head, head.lane, data[head.size :])
         elif len(data) <= PIECE_BYTES:
             reader.feed(data)
             self._advance()
@@ -121,7 +129,7 @@ class Connection(asyncio.Protocol):
         exchange = self._exchange
         if exchange is None:
             self._advance()
-        elif exchange.on_writable is not None:
+        elif isinstance(exchange, NativeExchange) and exchange.on_writable is not None:
             try:
                 exchange.on_writable()
             except Exception:
@@ -133,7 +141,7 @@ class Connection(asyncio.Protocol):
         self._held.clear()
         self._reader.close()
         exchange, self._exchange = self._exchange, None
-        if exchange is not None:
+        if isinstance(exchange, NativeExchange):
             exchange.peer_gone()
 
     # What an exchange calls
@@ -148,18 +156,41 @@ class Connection(asyncio.Protocol):
 
     def answered(self, request: ParsedRequest) -> None:
         self._exchange = None
-        reader = self._reader
-        if not request.keep_alive or self.state.draining:
-            # Bytes nobody will read would turn the close into a reset.
-            if request.refusal is not None or self._held or reader.ready or reader.phase in (HEAD, BODY):
-                self._linger()
-            else:
-                self.close()
-            return
-        reader.since = self.state.now
-        waits = reader.ready or self._held or reader.wants_continue or self._half_closed
-        if waits and not self._advancing:
-            self._advance()
+        if request.refusal is not None:
+            self._linger()
+        elif not request.keep_alive or self.state.draining:
+            self._leave()
+        else:
+            self._go_on()
+
+    # What a lane calls
+
+    def acknowledge(self, headers: bytes) -> bool:
+        if self._exchange is None:
+            return False
+        self._exchange = None
+        state, reader = self.state, self._reader
+        if state.draining:
+            self.write(state.plain_heads[204] + CLOSE + headers)
+            self._leave()
+            return True
+        data = state.plain_heads[204] + headers
+        self._written += len(data)
+        self._transport.write(data)
+        reader.since = state.now
+        if reader.ready or self._held or reader.wants_continue or self._half_closed:
+            self._go_on()
+        return True
+
+    def exchange(self) -> NativeExchange:
+        head = self._head
+        assert head is not None, "a lane was entered"
+        exchange = NativeExchange(self._reader.repeat(head, b""), self)
+        if self._exchange is None:
+            exchange.peer_gone()
+        else:
+            self._exchange = exchange
+        return exchange
 
     def drop(self, reset: bool) -> None:
         self._exchange = None
@@ -209,6 +240,31 @@ class Connection(asyncio.Protocol):
         self._transport.abort()
 
     # Steps
+
+    def _enter(self, head: Head, lane: Lane, body: bytes) -> None:
+        self._exchange = lane
+        self._head = head
+        try:
+            lane.enter(self, body)
+        except Exception:
+            self._break_off(self.exchange())
+
+    def _go_on(self) -> None:
+        """The next request, if it is here."""
+        reader = self._reader
+        reader.since = self.state.now
+        waits = reader.ready or self._held or reader.wants_continue or self._half_closed
+        if waits and not self._advancing:
+            self._advance()
+
+    def _leave(self) -> None:
+        """This was the last answer."""
+        reader = self._reader
+        # Bytes nobody will read would turn the close into a reset.
+        if self._held or reader.ready or reader.phase in (HEAD, BODY):
+            self._linger()
+        else:
+            self.close()
 
     def _advance(self) -> None:
         """Handle requests while they are complete and the peer takes its answers."""

@@ -6,7 +6,7 @@ Handlers are plain functions: an answer may come at once or later, from a commit
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -108,6 +108,31 @@ class Exchange(ABC):
         """The answer has ended or the peer has gone."""
 
 
+class Line(Protocol):
+    """A connection, as lanes see it."""
+
+    def acknowledge(self, headers: bytes) -> bool:
+        """Answer 204 to a plain write, with the end of a head; False if the peer has gone."""
+
+    def exchange(self) -> Exchange:
+        """To answer anything else."""
+
+
+class Lane(ABC):
+    """The short way of requests with a head that comes again and again: what can be known of them from the
+    head alone is known, and only their bodies differ.
+
+    While a request is in a lane, the lane takes the place of its exchange: one whose answer has not begun.
+    """
+
+    __slots__ = ()
+    begun: Final = False
+
+    @abstractmethod
+    def enter(self, line: Line, body: bytes) -> None:
+        """As `Handler.handle`, for a request with this body: answer it on the line, now or later."""
+
+
 class Handler(Protocol):
     """What a connection needs of the application."""
 
@@ -119,6 +144,9 @@ class Handler(Protocol):
 
     def handle(self, exchange: Exchange) -> None:
         """Answer, now or later. Never raises."""
+
+    def lane(self, request: Request) -> Lane | None:
+        """A short way for all requests with this one's head; None: each goes through `handle`."""
 
     def refuse(self, exchange: Exchange, status: int, reason: str) -> None:
         """Answer a request that HTTP itself forbids (400, 408, 413, 414, 431, 501), in our error form."""

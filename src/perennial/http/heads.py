@@ -5,9 +5,10 @@ remembered, and its next request skips llhttp and its callbacks: 0.6 instead of 
 to be remembered, since those that differ each time, with a sequence number or an offset, never return.
 """
 
+from collections.abc import Callable
 from typing import Final
 
-from perennial.http.exchange import Request
+from perennial.http.exchange import Lane, Request
 
 # Anyone can send heads: these bound what they cost. At most about 17 MB, usually a third of that.
 REMEMBERED_HEADS: Final = 4096
@@ -24,26 +25,28 @@ _SPECIAL: Final = frozenset((b"transfer-encoding", b"expect", b"upgrade"))
 class Head:
     """What a request said before its body; shared by all that say the same, and never changed."""
 
-    __slots__ = ("headers", "length", "method", "path", "query")
+    __slots__ = ("headers", "lane", "length", "method", "path", "query", "size")
 
-    def __init__(self, request: Request, length: int) -> None:
+    def __init__(self, request: Request, size: int, lane: Lane | None) -> None:
         self.method = request.method
         self.path = request.path
         self.query = request.query
         self.headers = request.headers
-        self.length = length  # of the body
+        self.size = size  # of the head
+        self.length = len(request.body)  # of the body
+        self.lane = lane
 
 
 class KnownHeads(dict[bytes, Head]):
-    """Heads by their bytes."""
+    """Heads by their bytes. `lane_for` is `Handler.lane`."""
 
-    def __init__(self) -> None:
+    def __init__(self, lane_for: Callable[[Request], Lane | None] = lambda request: None) -> None:
+        self._lane_for = lane_for
         self._noticed: set[int] = set()
 
     def notice(self, data: bytes, request: Request) -> None:
         """`data` was exactly one request, and this is what it meant."""
-        length = len(request.body)
-        end = len(data) - length
+        end = len(data) - len(request.body)
         if end > REMEMBERED_BYTES or data.find(END) + END_BYTES != end or request.sink is not None:
             return
         if len(request.headers) > REMEMBERED_HEADERS or not _SPECIAL.isdisjoint(request.headers):
@@ -57,4 +60,4 @@ class KnownHeads(dict[bytes, Head]):
             return
         if len(self) >= REMEMBERED_HEADS:
             self.clear()
-        self[head] = Head(request, length)
+        self[head] = Head(request, end, self._lane_for(request))

@@ -11,7 +11,7 @@ from typing import Final, NoReturn, Protocol
 import httptools
 
 from perennial.http.exchange import Handler, Request, join_repeated
-from perennial.http.heads import END, END_BYTES, REMEMBERED_BYTES, KnownHeads
+from perennial.http.heads import END, END_BYTES, REMEMBERED_BYTES, Head, KnownHeads
 from perennial.http.limits import Limits
 
 IDLE: Final = 0  # between requests
@@ -124,16 +124,18 @@ class RequestReader:
 
     # Input
 
-    def recall(self, data: bytes) -> ParsedRequest | None:
-        """The request, if `data` is exactly one whose head is known. If not, it is to be fed."""
+    def recall(self, data: bytes) -> Head | None:
+        """The head, if `data` is exactly one request whose head is known. If not, it is to be fed."""
         if self.phase != IDLE:
             return None
         end = data.find(END, 0, REMEMBERED_BYTES) + END_BYTES
         head = self._known.get(data[:end])
-        if head is None or head.length != len(data) - end:
-            return None
+        return head if head is not None and head.length == len(data) - end else None
+
+    def repeat(self, head: Head, body: bytes) -> ParsedRequest:
+        """A request with a head that was recalled."""
         return ParsedRequest(
-            head.method, head.path, head.query, head.headers, data[end:], self._scheme, self._client
+            head.method, head.path, head.query, head.headers, body, self._scheme, self._client
         )
 
     def feed(self, data: bytes | memoryview) -> None:

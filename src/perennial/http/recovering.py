@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from perennial.http.exchange import BodySink, Exchange, Headers, Request
+from perennial.http.exchange import BodySink, Exchange, Headers, Lane, Request
 from perennial.http.parsing import ParsedRequest
 
 REASON: Final = "recovering the store"
@@ -26,6 +26,9 @@ class Recovering:
         return 0
 
     def body_sink(self, request: Request) -> BodySink | None:
+        return None
+
+    def lane(self, request: Request) -> Lane | None:
         return None
 
     def handle(self, exchange: Exchange) -> None:

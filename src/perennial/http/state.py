@@ -43,7 +43,7 @@ class ServerState:
         self.limits = limits
         self.heads = Heads(unix_time)
         self.plain_heads = Heads(unix_time, SECURITY_HEADERS)
-        self.known_heads = KnownHeads()
+        self.known_heads = KnownHeads(handler.lane)
         self.now = now  # of the monotonic clock, at the last tick
         self.connections: set[Peer] = set()
         self.draining = False
