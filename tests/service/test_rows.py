@@ -58,6 +58,16 @@ def make_busy(world: World, name: str = "s") -> None:
     assert stored(world, name).state.tail < 9
 
 
+def test_a_stream_that_grows_after_its_row_was_made_exact_lags_again(world: World) -> None:
+    make_busy(world)
+    world.fork("f", "s")
+    assert is_exact(world)
+    world.append("s", b"and more")
+    assert stored(world).lags
+    world.restart()
+    assert world.read("s") == b"abcabcabcand more"
+
+
 def test_a_busy_stream_grows_without_its_row(world: World) -> None:
     make_busy(world)
     before = stored(world)

@@ -11,6 +11,7 @@ from perennial.http.base import StreamSurface
 from perennial.http.errors import fail, reject
 from perennial.http.exchange import BodySink, Exchange, Lane, Request, is_plain_write
 from perennial.http.front import REQUEST_ID, Front
+from perennial.http.lanes import LONGEST_PATH
 from perennial.http.live import LiveReads
 from perennial.http.metrics import Metrics
 from perennial.http.operations import OperationsSurface, Readiness
@@ -112,9 +113,10 @@ class Application:
     def lane(self, request: Request) -> Lane | None:
         if self._gate.guarded or self._front.busy or REQUEST_ID in request.headers:
             return None
-        if request.method != "POST" or not request.path.startswith(RAW_STREAM_ROOT):
+        path = request.path
+        if request.method != "POST" or not path.startswith(RAW_STREAM_ROOT) or len(path) > LONGEST_PATH:
             return None
-        address = resolve_raw_stream(request.path)
+        address = resolve_raw_stream(path)
         if isinstance(address, Rejected) or not is_plain_write(request):
             return None
         return self._streams.lane(request, *address, self._traffic.tally(request))

@@ -23,6 +23,7 @@ from perennial.http.state import ServerState
 # A peer that sends many requests ahead gets this many steps before the others have their turn.
 STEPS_PER_TURN: Final = 32
 
+FAILED: Final = "the server failed to answer; its log says why"
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)  # SO_LINGER: on, for no time
 
 log = logging.getLogger(__name__)
@@ -37,7 +38,6 @@ class Connection(asyncio.Protocol):
         "_drained",
         "_exchange",
         "_half_closed",
-        "_head",
         "_held",
         "_held_bytes",
         "_lingering",
@@ -56,9 +56,8 @@ class Connection(asyncio.Protocol):
     def __init__(self, state: ServerState) -> None:
         self.state = state
         self.blocked = False  # the peer reads slower than we write
-        # The one being answered, or the lane it is in.
-        self._exchange: NativeExchange | Lane | None = None
-        self._head: Head | None = None  # of the last one that went into a lane
+        # The one being answered, or the head of the one that is in a lane.
+        self._exchange: NativeExchange | Head | None = None
         self._held: list[bytes | memoryview] = []  # bytes that came before their turn
         self._held_bytes = 0
         self._advancing = False
@@ -171,7 +170,7 @@ class Connection(asyncio.Protocol):
         self._exchange = None
         state, reader = self.state, self._reader
         if state.draining:
-            self.write(state.plain_heads[204] + CLOSE + headers)
+            self.write(state.plain_heads[204] + headers[:-2] + CLOSE + headers[-2:])
             self._leave()
             return True
         data = state.plain_heads[204] + headers
@@ -182,15 +181,11 @@ class Connection(asyncio.Protocol):
             self._go_on()
         return True
 
-    def exchange(self) -> NativeExchange:
-        head = self._head
-        assert head is not None, "a lane was entered"
-        exchange = NativeExchange(self._reader.repeat(head, b""), self)
-        if self._exchange is None:
-            exchange.peer_gone()
-        else:
-            self._exchange = exchange
-        return exchange
+    def exchange(self) -> NativeExchange | None:
+        current = self._exchange
+        if isinstance(current, Head):
+            current = self._exchange = NativeExchange(self._reader.repeat(current, b""), self)
+        return current
 
     def drop(self, reset: bool) -> None:
         self._exchange = None
@@ -242,12 +237,16 @@ class Connection(asyncio.Protocol):
     # Steps
 
     def _enter(self, head: Head, lane: Lane, body: bytes) -> None:
-        self._exchange = lane
-        self._head = head
+        self._exchange = head
         try:
             lane.enter(self, body)
         except Exception:
-            self._break_off(self.exchange())
+            log.exception("answering %s %r failed", head.method, head.path)
+            if self._exchange is not None:
+                # And the last answer here: one that the lane has asked for may still come, for the wrong request.
+                request = self._reader.repeat(head, b"")
+                request.keep_alive, request.refusal = False, (500, FAILED)
+                self._handle(request)
 
     def _go_on(self) -> None:
         """The next request, if it is here."""

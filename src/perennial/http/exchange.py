@@ -6,7 +6,7 @@ Handlers are plain functions: an answer may come at once or later, from a commit
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -114,19 +114,16 @@ class Line(Protocol):
     def acknowledge(self, headers: bytes) -> bool:
         """Answer 204 to a plain write, with the end of a head; False if the peer has gone."""
 
-    def exchange(self) -> Exchange:
-        """To answer anything else."""
+    def exchange(self) -> Exchange | None:
+        """To answer anything else; None if the peer has gone."""
 
 
 class Lane(ABC):
     """The short way of requests with a head that comes again and again: what can be known of them from the
     head alone is known, and only their bodies differ.
-
-    While a request is in a lane, the lane takes the place of its exchange: one whose answer has not begun.
     """
 
     __slots__ = ()
-    begun: Final = False
 
     @abstractmethod
     def enter(self, line: Line, body: bytes) -> None:

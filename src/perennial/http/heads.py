@@ -23,9 +23,13 @@ _SPECIAL: Final = frozenset((b"transfer-encoding", b"expect", b"upgrade"))
 
 
 class Head:
-    """What a request said before its body; shared by all that say the same, and never changed."""
+    """What a request said before its body; shared by all that say the same, and never changed.
+
+    While a request is in a lane, its head takes the place of its exchange: one whose answer has not begun.
+    """
 
     __slots__ = ("headers", "lane", "length", "method", "path", "query", "size")
+    begun: Final = False
 
     def __init__(self, request: Request, size: int, lane: Lane | None) -> None:
         self.method = request.method

@@ -4,7 +4,7 @@ Who may append is not asked here: a server that asks, or looks at its requests i
 """
 
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from perennial.http.errors import reject
 from perennial.http.exchange import Lane, Line
@@ -15,6 +15,10 @@ from perennial.protocol.rejections import Rejected
 from perennial.protocol.state import StreamState
 from perennial.service.streams import StreamService
 from perennial.store.keys import stream_key
+
+# Of a lane's stream. Lanes stay as long as their heads do (see `heads`), and a decoded name may take four times
+# the room it took on the wire.
+LONGEST_PATH: Final = 256
 
 
 class AppendLane(Lane):
@@ -42,8 +46,9 @@ class AppendLane(Lane):
     def _answer(self, line: Line, outcome: Any, state: StreamState | None) -> None:
         if isinstance(outcome, Rejected):
             exchange = line.exchange()
-            exchange.request.tally = self._tally
-            reject(exchange, outcome)
+            if exchange is not None:
+                exchange.request.tally = self._tally
+                reject(exchange, outcome)
         else:
             assert state is not None, "an accepted append has a state"
             if line.acknowledge(b"stream-next-offset: %016d\r\n\r\n" % state.tail):

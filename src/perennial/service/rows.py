@@ -30,7 +30,8 @@ class Rows:
     def encode(self, handles: Iterable[StreamHandle], batch: Batch) -> None:
         period = self._period
         for handle in handles:
-            if handle.lagging and not handle.row_due and handle.stored_lease_ms == handle.lease_ms:
+            unmoved = not handle.row_due and handle.stored_lease_ms == handle.lease_ms
+            if unmoved and handle.row_lags and handle.lagging:
                 handle.grown_in = period  # as busy streams do, and that is all
             else:
                 self._encode(handle, batch)

@@ -4,8 +4,7 @@ Reading many small records costs about a microsecond each; a block of the same b
 is sealed when enough has gathered behind its last block, in steps that each take about a millisecond.
 """
 
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterable
 from typing import Final
 
 from perennial.service.handles import StreamHandle
@@ -55,24 +54,22 @@ class Sealer:
         if state is None or handle.sealed_until is None or state.tail <= handle.sealed_until:
             handle.sealing = False
             return None
-        source = self._store.block_values(state.id, handle.sealed_until, state.tail)
-        return _Run(handle, state.id, source)
+        return _Run(self._store, handle, state.id, handle.sealed_until, state.tail)
 
     def _finish(self, run: "_Run") -> None:
         handle, state = run.handle, run.handle.visible
         if state is None or state.id != run.stream_id or not run.values:
             return  # deleted meanwhile
-        end = run.last + payload_bytes(run.values[-1])
         if run.first + payload_bytes(run.values[0]) <= state.earliest and not state.forks:
             return  # trimmed meanwhile: the merged block would bring back what is gone
         batch = self._store.batch()
         if len(run.values) > 1:
-            batch.put_sealed(run.stream_id, run.first, end, merge(run.values))
+            batch.put_sealed(run.stream_id, run.first, run.end, merge(run.values))
         else:
-            batch.mark_sealed(run.stream_id, end)
+            batch.mark_sealed(run.stream_id, run.end)
         # No sync: if a crash undoes this, the records are there as they were.
         self._store.write(batch)
-        handle.sealed_until = end
+        handle.sealed_until = run.end
         handle.unsealed = max(0, handle.unsealed - len(run.values))
         self.grew((handle,))
 
@@ -80,28 +77,30 @@ class Sealer:
 class _Run:
     """The next block of a stream in the making: records as they are stored."""
 
-    def __init__(self, handle: StreamHandle, stream_id: int, source: Iterator[tuple[int, bytes]]) -> None:
+    def __init__(self, store: Store, handle: StreamHandle, stream_id: int, start: int, tail: int) -> None:
         self.handle = handle
         self.stream_id = stream_id
         self.values: list[bytes] = []
-        # Offsets where the first and the last of them begin.
-        self.first = self.last = 0
-        self._source = source
-        self._bytes = 0
+        # Where they begin and end.
+        self.first = self.end = start
+        self._store = store
+        self._tail = tail
 
     def gather(self) -> bool:
         """Take in some more records; True when the block is complete."""
-        taken = 0
-        for offset, value in islice(self._source, RECORDS_PER_STEP):
-            taken += 1
-            size = payload_bytes(value)
-            if not self.values:
-                self.first = offset
-            elif size >= LARGE_RECORD_BYTES or self._bytes + size > BLOCK_BYTES:
+        rows = self._store.block_values(self.stream_id, self.end, self._tail, RECORDS_PER_STEP)
+        if not rows:
+            return True
+        if not self.values:
+            self.first = rows[0][0]
+        ends = [offset for offset, _ in rows[1:]]
+        ends.append(rows[-1][0] + payload_bytes(rows[-1][1]))
+        for (offset, value), end in zip(rows, ends, strict=True):
+            large = end - offset >= LARGE_RECORD_BYTES
+            if self.values and (large or end - self.first > BLOCK_BYTES):
                 return True
             self.values.append(value)
-            self.last = offset
-            self._bytes += size
-            if size >= LARGE_RECORD_BYTES or len(self.values) >= 4 * BLOCK_RECORDS:
+            self.end = end
+            if large or len(self.values) >= 4 * BLOCK_RECORDS:
                 return True
-        return taken < RECORDS_PER_STEP
+        return len(rows) < RECORDS_PER_STEP

@@ -112,8 +112,8 @@ class Store(Protocol):
     def blocks(self, stream_id: int, start: int, end: int) -> Iterator[Block]:
         """The stored blocks that overlap [start, end), in order."""
 
-    def block_values(self, stream_id: int, start: int, end: int) -> Iterator[tuple[int, bytes]]:
-        """The blocks that begin in [start, end) as they are stored, with their offsets."""
+    def block_values(self, stream_id: int, start: int, end: int, count: int) -> list[tuple[int, bytes]]:
+        """The first `count` blocks that begin in [start, end) as they are stored, with their offsets."""
 
     def sealed_until(self, stream_id: int) -> int: ...
 
