@@ -9,9 +9,6 @@ import socket
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any, Final
 
-import aiohttp
-from aiohttp.abc import AbstractResolver
-
 _NAT64: Final = int(IPv6Address("64:ff9b::")) >> 32
 
 
@@ -37,15 +34,6 @@ class Guard:
         if not self.permits(address[0]):
             raise AddressRefused("private, loopback and link-local addresses are not allowed as upstreams")
         return socket.socket(family, kind, protocol)
-
-
-def make_connector(guard: Guard, resolver: AbstractResolver | None = None) -> aiohttp.TCPConnector:
-    return aiohttp.TCPConnector(
-        limit=0,  # callers are limited one by one, see `callers`
-        resolver=resolver,
-        ttl_dns_cache=10,
-        socket_factory=guard.make_socket,
-    )
 
 
 def _innermost(ip: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:

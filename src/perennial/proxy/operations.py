@@ -4,10 +4,9 @@ import asyncio
 import logging
 import uuid
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
-from aiohttp.abc import AbstractResolver
 
 from perennial.protocol.frames import encode_error
 from perennial.protocol.names import PROXY_BUCKET
@@ -18,9 +17,13 @@ from perennial.proxy.guard import Guard
 from perennial.proxy.ledger import Ledger
 from perennial.proxy.responses import ResponseWriter
 from perennial.proxy.signing import Signer, load_keys
-from perennial.proxy.upstream import Upstream, Upstreams
 from perennial.service.streams import StreamService
 from perennial.settings import Settings
+
+if TYPE_CHECKING:
+    from aiohttp.abc import AbstractResolver
+
+    from perennial.proxy.upstream import Upstream, Upstreams
 
 log = logging.getLogger("perennial.proxy")
 
@@ -58,16 +61,21 @@ def is_session_stream(stream_id: str) -> bool:
         return False
 
 
+def _upstreams(settings: Settings, resolver: "AbstractResolver | None") -> "Upstreams":
+    # Loaded here: its HTTP client takes nearly as long as all the rest, and most servers ask no upstream.
+    from perennial.proxy.upstream import Upstreams
+
+    return Upstreams(Guard(settings.proxy_allow_private), settings.proxy_header_timeout, resolver)
+
+
 class Proxy:
     def __init__(
-        self, service: StreamService, settings: Settings, resolver: AbstractResolver | None = None
+        self, service: StreamService, settings: Settings, resolver: "AbstractResolver | None" = None
     ) -> None:
         self.signer = Signer(load_keys(settings.proxy_secret, Path(settings.data)))
         self.allowlist = Allowlist(settings.proxy_allow)
         self._ledger = Ledger(service)
-        self._upstreams = Upstreams(
-            Guard(settings.proxy_allow_private), settings.proxy_header_timeout, resolver
-        )
+        self._upstreams = _upstreams(settings, resolver) if settings.proxy_allow else None
         self._callers = Callers(settings.proxy_max_upstreams)
         self._idle_seconds = settings.proxy_idle_timeout
         self._active: dict[str, set[ResponseWriter]] = {}
@@ -135,7 +143,8 @@ class Proxy:
         self.drain()
         for writer in self._all_writers():
             writer.give_up()
-        await self._upstreams.close()
+        if self._upstreams is not None:
+            await self._upstreams.close()
 
     # Steps
 
@@ -157,11 +166,12 @@ class Proxy:
         await asyncio.shield(writer.started)
         return Opened(stream_id, writer.response_id, upstream.headers.get("content-type"))
 
-    async def _ask(self, forward: Forward) -> Upstream:
+    async def _ask(self, forward: Forward) -> "Upstream":
         if self._draining:
             raise Stopping("the server is stopping; ask again in a moment")
         task = asyncio.current_task()
         assert task is not None, "operations run in tasks"
+        assert self._upstreams is not None, "only a server with an allowlist admits a request"
         self._asking.add(task)
         try:
             return await self._upstreams.ask(forward.method, forward.url, forward.headers, forward.body)
@@ -172,7 +182,7 @@ class Proxy:
         finally:
             self._asking.discard(task)
 
-    async def _judge(self, upstream: Upstream, place: Place) -> ResponseWriter:
+    async def _judge(self, upstream: "Upstream", place: Place) -> ResponseWriter:
         status = upstream.status
         if 300 <= status < 400:
             raise Redirected(status, {}, b"")

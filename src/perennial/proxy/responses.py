@@ -8,7 +8,7 @@ disk at a time; meanwhile a bounded amount is gathered, and then the upstream wa
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from perennial.protocol.frames import encode_abort, encode_complete, encode_data, encode_error, encode_start
 from perennial.protocol.rejections import Rejected
@@ -16,8 +16,10 @@ from perennial.protocol.state import Appended, StreamState
 from perennial.proxy.callers import Place
 from perennial.proxy.errors import ResponseBroken, StorageFailed
 from perennial.proxy.ledger import Ledger
-from perennial.proxy.upstream import Upstream
 from perennial.service.commits import NotStored
+
+if TYPE_CHECKING:
+    from perennial.proxy.upstream import Upstream
 
 log = logging.getLogger("perennial.proxy")
 
@@ -62,7 +64,7 @@ class ResponseWriter:
     def __init__(
         self,
         ledger: Ledger,
-        upstream: Upstream,
+        upstream: "Upstream",
         place: Place,
         idle_seconds: float,
         on_done: Callable[["ResponseWriter"], None],

@@ -10,7 +10,7 @@ from yarl import URL
 from perennial.protocol.forwarding import upstream_response_headers
 from perennial.proxy.allowlist import UpstreamUrl
 from perennial.proxy.errors import ResponseBroken, UpstreamNotAllowed, UpstreamTimeout, UpstreamUnreachable
-from perennial.proxy.guard import AddressRefused, Guard, make_connector
+from perennial.proxy.guard import AddressRefused, Guard
 
 # Bytes that may wait in one connection before its peer is held back.
 READ_BUFFER_BYTES: Final = 64 * 1024
@@ -87,7 +87,12 @@ class Upstreams:
     ) -> None:
         self._header_timeout = header_timeout_seconds
         self._session = aiohttp.ClientSession(
-            connector=make_connector(guard, resolver),
+            connector=aiohttp.TCPConnector(
+                limit=0,  # callers are limited one by one, see `callers`
+                resolver=resolver,
+                ttl_dns_cache=10,
+                socket_factory=guard.make_socket,
+            ),
             # One caller's cookies are nobody else's business.
             cookie_jar=aiohttp.DummyCookieJar(),
             skip_auto_headers=UNASKED_HEADERS,

@@ -117,6 +117,8 @@ class Handles:
         self._store = store
         self._limit = limit
         self._by_key: dict[bytes, StreamHandle] = {}
+        # The handle if it is in memory.
+        self.peek: Callable[[bytes], StreamHandle | None] = self._by_key.get
 
     def __len__(self) -> int:
         return len(self._by_key)
@@ -129,10 +131,6 @@ class Handles:
             return handle
         row = self._store.stream(key)
         return None if row is None else self._add(StreamHandle(key, row.state, row.deadline_ms, row.lags))
-
-    def peek(self, key: bytes) -> StreamHandle | None:
-        """The handle if it is in memory."""
-        return self._by_key.get(key)
 
     def find_or_make(self, key: bytes) -> StreamHandle:
         return self.find(key) or self._add(StreamHandle(key, None, None))
