@@ -96,6 +96,29 @@ def test_a_full_disk_makes_the_server_read_only_until_there_is_room(disk: SmallD
     assert server.output.count("writing failed") <= 3, "a full disk may not flood the log"
 
 
+def test_a_full_disk_is_told_to_a_client_that_says_the_same_words_with_every_body(disk: SmallDisk) -> None:
+    """Whose appends take a shorter way: see `http.lanes`."""
+    lines = [b"%09d\n" % number + b"." * 9_990 for number in range(5000)]
+    with ServerProcess(disk.path / "data") as server, Wire(server.port) as wire:
+        assert wire.request("PUT", STREAM, TEXT).status == 201
+        disk.fill(leave=2 * MIB)
+        stored = 0
+        while (answer := wire.request("POST", STREAM, TEXT, lines[stored])).status == 204:
+            stored += 1
+        for _ in range(3):
+            assert (answer.status, answer.error["code"]) == (503, "NOT_STORED")
+            answer = wire.request("POST", STREAM, TEXT, lines[stored])
+        assert read(wire) == b"".join(lines[:stored])
+        disk.free()
+        wait_until_ready(wire)
+        answer = wire.request("POST", STREAM, TEXT, lines[stored])
+        assert (answer.status, int(answer.next_offset)) == (204, 10_000 * (stored + 1))
+        server.kill()
+        server.start()
+        with Wire(server.port) as again:
+            assert read(again) == b"".join(lines[: stored + 1])
+
+
 def test_a_server_killed_on_a_full_disk_has_lost_nothing(disk: SmallDisk) -> None:
     with ServerProcess(disk.path / "data") as server:
         with Wire(server.port) as wire:

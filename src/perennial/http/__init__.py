@@ -6,6 +6,7 @@ Module map:
 - `connection`  HTTP/1.1 on a socket: turns, keep-alive, timeouts, back-pressure
 - `parsing`     bytes into requests, within limits
 - `heads`       heads of requests that come again, and what they mean
+- `lanes`       the short way of appends with such heads
 - `answering`   answers into bytes
 - `responses`   response heads and chunks
 - `limits`      how large, how many, how long

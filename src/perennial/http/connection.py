@@ -243,7 +243,7 @@ class Connection(asyncio.Protocol):
         except Exception:
             log.exception("answering %s %r failed", head.method, head.path)
             if self._exchange is not None:
-                # And the last answer here: one that the lane has asked for may still come, for the wrong request.
+                # The last answer here: one that the lane asked for may still come, and find another request.
                 request = self._reader.repeat(head, b"")
                 request.keep_alive, request.refusal = False, (500, FAILED)
                 self._handle(request)

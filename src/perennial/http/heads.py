@@ -10,7 +10,7 @@ from typing import Final
 
 from perennial.http.exchange import Lane, Request
 
-# Anyone can send heads: these bound what they cost. At most about 17 MB, usually a third of that.
+# Anyone can send heads: these bound what they cost. At most about 24 MB with their lanes, usually a quarter.
 REMEMBERED_HEADS: Final = 4096
 REMEMBERED_BYTES: Final = 1024
 REMEMBERED_HEADERS: Final = 16  # a short header costs more in the mapping than on the wire

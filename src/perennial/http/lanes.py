@@ -16,8 +16,8 @@ from perennial.protocol.state import StreamState
 from perennial.service.streams import StreamService
 from perennial.store.keys import stream_key
 
-# Of a lane's stream. Lanes stay as long as their heads do (see `heads`), and a decoded name may take four times
-# the room it took on the wire.
+# Lanes stay as long as their heads do (see `heads`), and a name may take four times the room that it took in
+# the path.
 LONGEST_PATH: Final = 256
 
 

@@ -365,15 +365,7 @@ class Committer:
     def _encode_entries(self, commit: Commit, batch: Batch, now_us: int) -> None:
         for bucket, entries in commit.entries.items():
             positions = positions_of(entries, self._buckets.next_position(bucket))
-            batch.put_blocks(
-                [
-                    (row[0], offset, encode_append(position, now_us, payload, ends, closes))
-                    for position, (row, offset, payload, ends, closes) in zip(
-                        positions, entries, strict=False
-                    )
-                    if payload
-                ]
-            )
+            batch.put_blocks(_blocks_of(entries, positions, now_us))
             batch.put_feed(bucket, positions[0], encode_commit(entries, positions, now_us))
             size = sum([len(payload) for _, _, payload, _, _ in entries])
             self._buckets.advance(bucket, positions[-1], size)
