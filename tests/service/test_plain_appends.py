@@ -103,7 +103,7 @@ CASES = {
 
 def everything(world: World) -> list[Any]:
     """What an append could have changed."""
-    commit = world.service.committer._open
+    commit = world.service.committer.open
     handles: list[StreamHandle] = []
     world.service.handles.each(handles.append)
     remembered = [{slot: getattr(each, slot) for slot in StreamHandle.__slots__} for each in handles]

@@ -72,6 +72,7 @@ class Commit:
         "extras",
         "handles",
         "opened_at",
+        "opened_ms",
         "positions",
         "producers",
         "records",
@@ -103,6 +104,8 @@ class Commit:
         self.size = 0
         self.opened_at = 0.0
         self.started_at = 0.0
+        # The same by the clock: near enough for all that joins it. 0 before the first change.
+        self.opened_ms = 0
 
 
 class Committer:
@@ -124,7 +127,7 @@ class Committer:
         self._feed_grew = feed_grew
         self._forget_changes = forget_changes
         self._next_id = store.next_id()
-        self._open = Commit()
+        self.open = Commit()
         self._flight: Commit | None = None
         self._scheduled = False
         # Set when a sync failed: what the disk holds is then unknown, and nothing more is accepted.
@@ -151,16 +154,17 @@ class Committer:
 
     def enlist(self) -> Commit:
         """The open commit, for a change that belongs to no stream."""
-        commit = self._open
+        commit = self.open
         if not commit.changed:
             commit.changed = True
             commit.opened_at = perf_counter()
+            commit.opened_ms = self._clock() // 1000
         self.schedule()
         return commit
 
     def touch(self, handle: StreamHandle) -> Commit:
         """The open commit, which will store this handle's accepted state."""
-        commit = self._open
+        commit = self.open
         if handle.last_commit is not commit:
             commit.handles[handle] = None
             handle.last_commit = commit
@@ -191,7 +195,7 @@ class Committer:
     @property
     def unsettled_seconds(self) -> float:
         """How long the oldest accepted change has been waiting to become durable; 0 when none is."""
-        waiting = self._flight or self._open
+        waiting = self._flight or self.open
         return perf_counter() - waiting.opened_at if waiting.changed else 0.0
 
     @property
@@ -222,11 +226,11 @@ class Committer:
         self._scheduled = False
         if self._flight is not None:
             return
-        commit = self._open
+        commit = self.open
         if not commit.changed:
             self._idle.set()
             return
-        self._open = Commit()
+        self.open = Commit()
         commit.started_at = perf_counter()
         try:
             if self.failure is not None:
@@ -304,8 +308,8 @@ class Committer:
         """Nothing of this commit, nor of what was accepted on top of it, has happened."""
         unsure = self.failure is not None
         self._note(error, unsure)
-        later = self._open
-        self._open = Commit()
+        later = self.open
+        self.open = Commit()
         for failed in (commit, later):
             failed.done = True
             for handle in failed.handles:

@@ -88,19 +88,22 @@ class _Run:
 
     def gather(self) -> bool:
         """Take in some more records; True when the block is complete."""
-        rows = self._store.block_values(self.stream_id, self.end, self._tail, RECORDS_PER_STEP)
-        if not rows:
+        offsets, values = self._store.block_values(self.stream_id, self.end, self._tail, RECORDS_PER_STEP)
+        if not values:
             return True
         if not self.values:
-            self.first = rows[0][0]
-        ends = [offset for offset, _ in rows[1:]]
-        ends.append(rows[-1][0] + payload_bytes(rows[-1][1]))
-        for (offset, value), end in zip(rows, ends, strict=True):
+            self.first = offsets[0]
+        ends = (*offsets[1:], offsets[-1] + payload_bytes(values[-1]))
+        if ends[-1] - self.first <= BLOCK_BYTES and max(map(len, values)) < LARGE_RECORD_BYTES:
+            self.values += values
+            self.end = ends[-1]
+            return len(values) < RECORDS_PER_STEP or len(self.values) >= 4 * BLOCK_RECORDS
+        for offset, value, end in zip(offsets, values, ends, strict=True):
             large = end - offset >= LARGE_RECORD_BYTES
             if self.values and (large or end - self.first > BLOCK_BYTES):
                 return True
             self.values.append(value)
             self.end = end
-            if large or len(self.values) >= 4 * BLOCK_RECORDS:
+            if large:
                 return True
-        return len(rows) < RECORDS_PER_STEP
+        return len(values) < RECORDS_PER_STEP

@@ -176,10 +176,12 @@ class StreamService:
         before = handle.accepted
         if before is None or self.committer.failure is not None:
             return False
-        after = append_plainly(before, content_type, body, self._clock() // 1000)
+        commit = self.committer.open
+        after = append_plainly(before, content_type, body, commit.opened_ms or self.now_ms())
         if after is None:
             return False
-        commit = self.committer.touch(handle)
+        if handle.last_commit is not commit:
+            self.committer.touch(handle)
         row = handle.feed_row or feed_row_of(handle, before)
         commit.entries[handle.bucket].append((row, before.tail, body, (len(body),), False))
         commit.replies.append((reply, None, after))
