@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from perennial.http.application import Application
-from perennial.http.exchange import Exchange, Lane, Line, Request
+from perennial.http.exchange import Exchange, Lane, Request, Waiting
 from perennial.http.lanes import LONGEST_PATH
 from perennial.settings import Settings
 from perennial.store.errors import StoreError, StoreFull
@@ -217,18 +217,18 @@ class Strange(Lane):
     def __init__(self, first: str, fails: bool = True) -> None:
         self.first = first
         self.fails = fails
-        self.line: Line | None = None
+        self.line: Waiting | None = None
 
-    def enter(self, line: Line, body: bytes) -> None:
+    def enter(self, line: Waiting, body: bytes) -> None:
         self.line = line
         if self.first == "acknowledge":
             line.acknowledge(b"\r\n")
         elif self.first == "answer":
-            exchange = line.exchange()
+            exchange = line.make_exchange()
             assert exchange is not None
             exchange.respond(200, [])
         elif self.first == "begin":
-            line.exchange()
+            line.make_exchange()
         if self.fails:
             raise RuntimeError("a mistake of ours")
 
@@ -253,7 +253,7 @@ def test_an_answer_that_comes_after_a_failure_reaches_nobody(first: str) -> None
     assert answers == [[200], [200], [500]]
     assert lane.line is not None
     assert not lane.line.acknowledge(b"\r\n")
-    assert lane.line.exchange() is None
+    assert lane.line.make_exchange() is None
     assert wired.take() == b""
 
 

@@ -80,7 +80,8 @@ def test_a_greater_sequence_is_accepted(last: str | None, seq: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("last", "seq"), [("2", "10"), ("a", "a"), ("a", "B"), ("b", "a"), ("aa", "a"), ("a", ""), ("é", "z")]
+    ("last", "seq"),
+    [("2", "10"), ("a", "a"), ("a", "B"), ("b", "a"), ("aa", "a"), ("a", ""), ("", ""), ("é", "z")],
 )
 def test_a_sequence_is_compared_byte_by_byte_and_must_grow(last: str, seq: str) -> None:
     assert decide(stream(appended(seq=last)), append(seq=seq)) == SequenceRegression(last)

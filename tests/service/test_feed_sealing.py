@@ -97,6 +97,42 @@ def test_rows_stay_the_same_at_every_step_of_a_pass(tmp_path: Path) -> None:
     play(tmp_path, scenario)
 
 
+@pytest.mark.parametrize(("between", "left"), [(3, 16), (9, 8)])
+def test_a_few_small_values_between_large_ones_are_not_worth_a_merge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, between: int, left: int
+) -> None:
+    monkeypatch.setattr(feed_sealing, "LARGE_VALUE_BYTES", 1000)
+
+    async def scenario(service: StreamService, sealer: FeedSealer) -> None:
+        for _ in range(4):
+            await write_each_alone(service, "a", [b"small"] * between + [b"large" * 300])
+        before = rows(service)
+        seal(sealer)
+        assert rows(service) == before
+        assert len(stored_values(service)) == left
+
+    play(tmp_path, scenario)
+
+
+def test_dead_entries_between_large_values_leave_the_disk_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed_sealing, "LARGE_VALUE_BYTES", 1000)
+
+    async def scenario(service: StreamService, sealer: FeedSealer) -> None:
+        for number in range(4):
+            await write_each_alone(service, "secret", [b"SECRET%d" % number])
+            await write_each_alone(service, "other", [b"large" * 300])
+        await done(lambda reply: service.delete(BUCKET, "secret", reply))
+        await write_each_alone(service, "other", [b"more"])
+        seal(sealer)
+        assert [payload for _, payload in rows(service)] == [b"large" * 300] * 4 + [b"more"]
+        assert not any(b"SECRET" in value for value in stored_values(service))
+        assert service.graves.of(BUCKET) == {}
+
+    play(tmp_path, scenario)
+
+
 def test_what_a_deleted_stream_said_leaves_the_disk_and_its_grave_is_closed(tmp_path: Path) -> None:
     async def scenario(service: StreamService, sealer: FeedSealer) -> None:
         await write_each_alone(service, "secret", [b"SECRET%d" % number for number in range(20)])

@@ -23,7 +23,7 @@ from perennial.service.handles import StreamHandle
 from perennial.service.quotas import Quota, Quotas
 from perennial.store.errors import StoreError
 from perennial.store.keys import stream_key
-from tests.builders import BYTES, JSON, NOW_MS, append
+from tests.builders import BYTES, JSON, NOW_MS, append, create
 from tests.harness.garbage import no_garbage_collection
 from tests.service.test_feed import page, read
 from tests.service.test_rows import Clock, stored
@@ -270,3 +270,20 @@ def test_a_row_that_lags_loses_no_byte(world: World, tmp_path: Path) -> None:
             answer = plainly(again, b"def")
             again.settle()
             assert answer.tail == 15
+
+
+def test_a_stream_is_not_older_than_its_last_write(world: World) -> None:
+    """A plain append takes the time of its commit, which may have been opened before the stream was."""
+    world.create("other")
+    with world.held_disk():
+        world.send("other", append(b"x"))
+        world.until_on_its_way()
+        world.send("other", append(b"y"))
+        world.wait(30)
+        world.send("late", create(content_type=BYTES))
+        plainly(world, b"z", "late")
+    world.settle()
+    state = world.visible("late")
+    assert state is not None
+    assert state.tail == 1
+    assert state.last_write_ms >= state.created_ms

@@ -1,5 +1,6 @@
 """Sealing is invisible: whatever was sealed when, every read gives the same."""
 
+from collections.abc import Iterator
 from itertools import accumulate
 
 import pytest
@@ -16,6 +17,7 @@ from perennial.protocol.rejections import Malformed
 from perennial.service import sealing
 from perennial.service.handles import Handles
 from perennial.service.reading import Chunk
+from perennial.store.errors import StoreCorrupt, StoreFull
 from tests.builders import BYTES, JSON, append
 from tests.service.world import World
 
@@ -112,6 +114,65 @@ def test_a_fork_may_begin_inside_a_sealed_block(world: World, monkeypatch: pytes
     assert world.fork("f2", "a", 1, sub_offset=2).tail == 3
     assert world.fork("f3", "a", 4, sub_offset=2).tail == 6
     assert world.read("f2") == b"123"
+
+
+def test_a_damaged_record_keeps_only_its_own_stream_from_being_sealed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sealing, "BLOCK_RECORDS", 8)
+    for name in ("damaged", "good"):
+        world.create(name)
+    for _ in range(8):
+        world.append("damaged", b"abcd")
+    state = world.visible("damaged")
+    assert state is not None
+    batch = world.store.batch()
+    batch.put_blocks([(state.id, 12, b"\x01\x00\x00")])
+    world.store.write(batch)
+    with pytest.raises(StoreCorrupt, match="offset 12"):
+        world.seal()
+    for _ in range(8):
+        world.append("good", b"abcd")
+    world.seal()
+    assert blocks_of(world, "good") == [32]
+    assert world.read("damaged", limit=12) == b"abcd" * 3, "what lies before the damage is untouched"
+
+
+def test_what_a_full_disk_refused_does_not_count_as_waiting_to_be_sealed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sealing, "BLOCK_RECORDS", 8)
+    world.create()
+    world.store.fail_writes = StoreFull("no space left")
+    for _ in range(10):
+        assert world.do("s", append(b"lost", content_type=BYTES)).refused
+    world.store.fail_writes = None
+    for _ in range(7):
+        world.append(body=b"abcd")
+        world.seal()
+    assert blocks_of(world) == [4] * 7
+    world.append(body=b"abcd")
+    world.seal()
+    assert blocks_of(world) == [32]
+
+
+def test_a_step_reads_no_more_than_a_block(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However large the records are: all of it is read on the loop's thread."""
+    monkeypatch.setattr(sealing, "BLOCK_RECORDS", 8)
+    world.create()
+    for _ in range(8):
+        world.append(body=bytes(100_000))
+    read = []
+    values = world.store.block_values
+
+    def counted(*span: int) -> Iterator[tuple[int, bytes]]:
+        for offset, value in values(*span):
+            read.append(len(value))
+            yield offset, value
+
+    monkeypatch.setattr(world.store, "block_values", counted)
+    assert world.sealer.step()
+    assert sum(read) <= 2 * 100_100
 
 
 # Against a model

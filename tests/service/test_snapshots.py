@@ -6,6 +6,7 @@ import pytest
 
 from perennial.protocol.names import DEFAULT_BUCKET
 from perennial.protocol.rejections import OffsetTrimmed, StreamGone, StreamMissing
+from perennial.service import sealing
 from perennial.service.feed import END_OF_TIME, StreamFilter
 from perennial.service.listing import list_streams
 from perennial.service.uploads import Upload
@@ -178,3 +179,22 @@ def test_sealing_does_not_bring_back_what_was_trimmed_meanwhile(world: World) ->
     world.collect_garbage()
     world.seal()
     assert world.stored_blocks(state.id) == 0
+
+
+def test_a_trim_and_a_fork_in_the_middle_of_sealing_leave_every_byte_in_its_place(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sealing, "BLOCK_RECORDS", 8)
+    monkeypatch.setattr(sealing, "RECORDS_PER_STEP", 4)
+    world.create()
+    for number in range(16):
+        world.append(body=b"%04d" % number)
+    assert world.sealer.step(), "has the first four records"
+    publish(world, 32)
+    world.settle()
+    world.collect_garbage()
+    world.fork("f", "s")
+    world.seal()
+    kept = b"".join(b"%04d" % number for number in range(8, 16))
+    assert world.read(start=32) == world.read("f", start=32) == kept
+    assert world.read(start=40) == kept[8:]

@@ -181,7 +181,7 @@ class Connection(asyncio.Protocol):
             self._go_on()
         return True
 
-    def exchange(self) -> NativeExchange | None:
+    def make_exchange(self) -> NativeExchange | None:
         current = self._exchange
         if isinstance(current, Head):
             current = self._exchange = NativeExchange(self._reader.repeat(current, b""), self)

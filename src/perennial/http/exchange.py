@@ -108,13 +108,13 @@ class Exchange(ABC):
         """The answer has ended or the peer has gone."""
 
 
-class Line(Protocol):
-    """A connection, as lanes see it."""
+class Waiting(Protocol):
+    """A connection that waits for an answer, as lanes see it."""
 
     def acknowledge(self, headers: bytes) -> bool:
         """Answer 204 to a plain write, with the end of a head; False if the peer has gone."""
 
-    def exchange(self) -> Exchange | None:
+    def make_exchange(self) -> Exchange | None:
         """To answer anything else; None if the peer has gone."""
 
 
@@ -126,7 +126,7 @@ class Lane(ABC):
     __slots__ = ()
 
     @abstractmethod
-    def enter(self, line: Line, body: bytes) -> None:
+    def enter(self, line: Waiting, body: bytes) -> None:
         """As `Handler.handle`, for a request with this body: answer it on the line, now or later."""
 
 

@@ -1,4 +1,4 @@
-"""Lanes: see `exchange.Lane`. An append whose head was seen before is stored in a third of the steps.
+"""Lanes: see `exchange.Lane`. An append whose head keeps coming is stored in a third of the steps.
 
 Who may append is not asked here: a server that asks, or looks at its requests in other ways, makes no lanes.
 """
@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 from perennial.http.errors import reject
-from perennial.http.exchange import Lane, Line
+from perennial.http.exchange import Lane, Waiting
 from perennial.http.traffic import Tally
 from perennial.protocol.append import Append
 from perennial.protocol.media import is_json
@@ -37,15 +37,15 @@ class AppendLane(Lane):
         self._is_plain = not is_json(content_type)
         self._tally = tally
 
-    def enter(self, line: Line, body: bytes) -> None:
+    def enter(self, line: Waiting, body: bytes) -> None:
         service, content_type = self._service, self._content_type
         reply = partial(self._answer, line)
         if not self._is_plain or not service.append_plainly(self._key, content_type, body, reply):
             service.append(self._bucket, self._name, Append(body, content_type), reply)
 
-    def _answer(self, line: Line, outcome: Any, state: StreamState | None) -> None:
+    def _answer(self, line: Waiting, outcome: Any, state: StreamState | None) -> None:
         if isinstance(outcome, Rejected):
-            exchange = line.exchange()
+            exchange = line.make_exchange()
             if exchange is not None:
                 exchange.request.tally = self._tally
                 reject(exchange, outcome)

@@ -1,7 +1,8 @@
 """What a stream is, the records that change it, and `apply`: the state is a fold over the records.
 
 `decide…` functions (in `append`, `create`, `removal`) look at a state and a command and return records or
-a refusal; `apply` is the only place where a state moves, on the live path and when records are replayed.
+a refusal; `apply` is where a state moves, on the live path and when records are replayed. (`append_plainly`
+does both for the plainest of appends, and a property test holds it to them.)
 """
 
 from collections.abc import Sequence
@@ -166,7 +167,7 @@ def apply(state: StreamState | None, record: Record) -> StreamState | None:
             state,
             closed=True,
             closed_by=record.producer,
-            seq=record.seq or state.seq,
+            seq=state.seq if record.seq is None else record.seq,
             last_write_ms=record.at_ms,
         )
     if isinstance(record, ForkTaken):
@@ -209,7 +210,7 @@ def grown(
         state.tail + size,
         closed,
         closed_by,
-        seq or state.seq,
+        state.seq if seq is None else seq,
         state.origin,
         state.lineage,
         state.forks,

@@ -30,7 +30,7 @@ from perennial.store.keys import stream_key
 
 
 class Changes:
-    """Moves streams' accepted states. Appends have a shorter way of their own: see `StreamService.append`."""
+    """Moves streams' accepted states. Appends have shorter ways of their own: see `StreamService.append`."""
 
     def __init__(
         self, handles: Handles, buckets: Buckets, graves: Graves, committer: Committer, lifetimes: Lifetimes
@@ -49,7 +49,8 @@ class Changes:
         handle.row_due = True
         if isinstance(record, Appended | Closed):
             assert before is not None, "Created precedes data"
-            commit.entries[handle.bucket].append(entry_of(handle, before, record))
+            entry = entry_of(handle, before, record)
+            commit.entries[handle.bucket].append(entry)
         else:
             difference = kept_bytes(after) - kept_bytes(before)
             if difference:

@@ -104,7 +104,7 @@ class Commit:
         self.size = 0
         self.opened_at = 0.0
         self.started_at = 0.0
-        # The same by the clock: near enough for all that joins it. 0 before the first change.
+        # When the first change came in, by the clock; 0 before that.
         self.opened_ms = 0
 
 
@@ -319,6 +319,9 @@ class Committer:
                 handle.accepted = handle.visible
                 handle.feed_row = None
                 handle.producers.clear()
+                handle.unsealed = (
+                    0  # which counted what is not there; at worst, sealing begins a little later
+                )
                 self.rows.undo(handle)
                 # Written but not synced: the store shows what readers must not see.
                 handle.unsure = handle.unsure or unsure

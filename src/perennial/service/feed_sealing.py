@@ -21,7 +21,7 @@ LARGE_VALUE_BYTES: Final = 32 << 10
 # Nor is it worth it to merge the few small ones between two of them.
 FEW_VALUES: Final = 8
 VALUES_PER_STEP: Final = 16
-# How many unmerged values a reader may find at the end of a feed.
+# How many values may gather at the end of a feed before they are looked at.
 UNSEALED_VALUES: Final = 256
 # Going through a whole feed is worth it when this much of it may be dead.
 MANY_GRAVES: Final = 1000

@@ -4,12 +4,17 @@ Reading many small records costs about a microsecond each; a block of the same b
 is sealed when enough has gathered behind its last block, in steps that each take about a millisecond.
 """
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Final
 
 from perennial.service.handles import StreamHandle
 from perennial.store.blocks import merge, payload_bytes
+from perennial.store.errors import StoreError
 from perennial.store.interface import Store
+
+log = logging.getLogger("perennial.sealing")
 
 BLOCK_BYTES: Final = 1 << 20
 BLOCK_RECORDS: Final = 1024
@@ -31,7 +36,11 @@ class Sealer:
             if state is None:
                 continue
             if handle.sealed_until is None:
-                handle.sealed_until = max(self._store.sealed_until(state.id), state.base)
+                try:
+                    handle.sealed_until = max(self._store.sealed_until(state.id), state.base)
+                except StoreError as error:  # no reason to keep the others' readers waiting
+                    log.error("%s/%s cannot be sealed: %s", handle.bucket, handle.name, error)
+                    continue
             if handle.unsealed >= BLOCK_RECORDS or state.tail - handle.sealed_until >= BLOCK_BYTES:
                 self._waiting[handle] = None
                 handle.sealing = True
@@ -42,10 +51,8 @@ class Sealer:
             if not self._waiting:
                 return False
             self._run = self._begin(next(iter(self._waiting)))
-        if self._run is not None and self._run.gather():
-            run, self._run = self._run, None
-            run.handle.sealing = False
-            self._finish(run)
+        if self._run is not None:
+            self._go_on(self._run)
         return True
 
     def _begin(self, handle: StreamHandle) -> "_Run | None":
@@ -54,13 +61,25 @@ class Sealer:
         if state is None or handle.sealed_until is None or state.tail <= handle.sealed_until:
             handle.sealing = False
             return None
-        return _Run(self._store, handle, state.id, handle.sealed_until, state.tail)
+        source = self._store.block_values(state.id, handle.sealed_until, state.tail)
+        return _Run(handle, state.id, source)
+
+    def _go_on(self, run: "_Run") -> None:
+        complete = True  # a run that meets damage has ended too: the next stream has its turn
+        try:
+            complete = run.gather()
+        finally:
+            if complete:
+                self._run = None
+                run.handle.sealing = run.handle in self._waiting
+        if complete:
+            self._finish(run)
 
     def _finish(self, run: "_Run") -> None:
         handle, state = run.handle, run.handle.visible
         if state is None or state.id != run.stream_id or not run.values:
             return  # deleted meanwhile
-        if run.first + payload_bytes(run.values[0]) <= state.earliest and not state.forks:
+        if run.first + payload_bytes(run.first, run.values[0]) <= state.earliest and not state.forks:
             return  # trimmed meanwhile: the merged block would bring back what is gone
         batch = self._store.batch()
         if len(run.values) > 1:
@@ -77,33 +96,27 @@ class Sealer:
 class _Run:
     """The next block of a stream in the making: records as they are stored."""
 
-    def __init__(self, store: Store, handle: StreamHandle, stream_id: int, start: int, tail: int) -> None:
+    def __init__(self, handle: StreamHandle, stream_id: int, source: Iterator[tuple[int, bytes]]) -> None:
         self.handle = handle
         self.stream_id = stream_id
         self.values: list[bytes] = []
         # Where they begin and end.
-        self.first = self.end = start
-        self._store = store
-        self._tail = tail
+        self.first = self.end = 0
+        self._source = source
 
     def gather(self) -> bool:
         """Take in some more records; True when the block is complete."""
-        offsets, values = self._store.block_values(self.stream_id, self.end, self._tail, RECORDS_PER_STEP)
-        if not values:
-            return True
-        if not self.values:
-            self.first = offsets[0]
-        ends = (*offsets[1:], offsets[-1] + payload_bytes(values[-1]))
-        if ends[-1] - self.first <= BLOCK_BYTES and max(map(len, values)) < LARGE_RECORD_BYTES:
-            self.values += values
-            self.end = ends[-1]
-            return len(values) < RECORDS_PER_STEP or len(self.values) >= 4 * BLOCK_RECORDS
-        for offset, value, end in zip(offsets, values, ends, strict=True):
+        taken = 0
+        for offset, value in islice(self._source, RECORDS_PER_STEP):
+            taken += 1
+            end = offset + payload_bytes(offset, value)
             large = end - offset >= LARGE_RECORD_BYTES
-            if self.values and (large or end - self.first > BLOCK_BYTES):
+            if not self.values:
+                self.first = offset
+            elif large or end - self.first > BLOCK_BYTES or offset != self.end:
                 return True
             self.values.append(value)
             self.end = end
-            if large:
+            if large or len(self.values) >= 4 * BLOCK_RECORDS:
                 return True
-        return len(values) < RECORDS_PER_STEP
+        return taken < RECORDS_PER_STEP

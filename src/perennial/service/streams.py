@@ -151,7 +151,8 @@ class StreamService:
             after = apply(state, outcome)
             assert after is not None, "growing does not remove"
             commit = self.committer.touch(handle)
-            commit.entries[bucket].append(entry_of(handle, state, outcome))
+            entry = entry_of(handle, state, outcome)
+            commit.entries[bucket].append(entry)
             handle.accepted = after
             if after.closed or command.seq is not None:  # which only the row tells
                 handle.row_due = True
@@ -169,7 +170,10 @@ class StreamService:
             self.committer.answer(handle, reply, outcome, state)
 
     def append_plainly(self, key: bytes, content_type: str, body: bytes, reply: Reply) -> bool:
-        """As `append`, for a body that needs no second look; False if it does, and nothing has happened."""
+        """As `append`, for a body that needs no second look; False if it does, and nothing has happened.
+
+        The content type is not JSON: such bodies are looked into.
+        """
         handle = self.handles.peek(key)
         if handle is None or handle.deadline_ms is not None or self.quotas is not None:
             return False
@@ -177,7 +181,8 @@ class StreamService:
         if before is None or self.committer.failure is not None:
             return False
         commit = self.committer.open
-        after = append_plainly(before, content_type, body, commit.opened_ms or self.now_ms())
+        now_ms = max(commit.opened_ms, before.last_write_ms) if commit.opened_ms else self.now_ms()
+        after = append_plainly(before, content_type, body, now_ms)
         if after is None:
             return False
         if handle.last_commit is not commit:
@@ -367,13 +372,14 @@ class StreamService:
         return producers[producer_id]
 
     def _became_visible(self, handles: Iterable[StreamHandle]) -> None:
-        self.on_growth(handles)
         for handle in handles:
             if handle.shared:
                 handle.shared.clear()
             if handle.watchers:
                 for watcher in tuple(handle.watchers):
                     watcher.changed()
+        self.on_growth(handles)
+        for handle in handles:
             if handle.visible is None:
                 self.handles.forget(handle)
 

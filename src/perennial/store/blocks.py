@@ -25,6 +25,12 @@ _HEAD = struct.Struct("<BBHII")
 _SINGLE = struct.Struct("<BBHIIQQII")
 # The head of an append of one message that does not close its stream; position and time follow.
 _PLAIN = _HEAD.pack(VERSION, False, 0, 1, 1)
+_POSITION = slice(_HEAD.size, _HEAD.size + 8)
+_TIME = slice(_HEAD.size + 8, _HEAD.size + 16)
+
+_Pieces = Sequence[bytes | memoryview]
+# Positions, times, firsts, ends, payloads.
+_Columns = tuple[_Pieces, _Pieces, Sequence[int], Sequence[int], _Pieces]
 
 
 class Block:
@@ -115,26 +121,22 @@ def encode_append(
     return b"".join((head, struct.pack(f"<QQI{count}I", position, time_us, 0, *ends), payload))
 
 
-def payload_bytes(value: bytes) -> int:
-    """Of an encoded block."""
-    if value.startswith(_PLAIN):
+def payload_bytes(offset: int, value: bytes) -> int:
+    """Of the encoded block at this offset."""
+    if value.startswith(_PLAIN) and len(value) > _SINGLE.size:
         return len(value) - _SINGLE.size
-    return len(Block(0, value).payload)
+    return len(Block(offset, value).payload)
 
 
 def merge(values: Sequence[bytes]) -> bytes:
     """The encoded values of adjoining blocks, in order, as one."""
-    columns = _plain_columns(values) or _columns(values)
-    positions, times, firsts, ends, payloads = columns
+    positions, times, firsts, ends, payloads = _plain_columns(values) or _columns(values)
     head = _HEAD.pack(VERSION, values[-1][1], 0, len(firsts), len(ends))
-    starts_and_ends = struct.pack(f"<{len(firsts)}I{len(ends)}I", *firsts, *ends)
-    return b"".join((head, *positions, *times, starts_and_ends, *payloads))
+    numbers = struct.pack(f"<{len(firsts)}I{len(ends)}I", *firsts, *ends)
+    return b"".join((head, *positions, *times, numbers, *payloads))
 
 
-Pieces = Sequence[bytes | memoryview]
-
-
-def _columns(values: Sequence[bytes]) -> tuple[Pieces, Pieces, Sequence[int], Sequence[int], Pieces]:
+def _columns(values: Sequence[bytes]) -> _Columns:
     positions, times, payloads = [], [], []
     firsts: list[int] = []
     ends: list[int] = []
@@ -150,15 +152,13 @@ def _columns(values: Sequence[bytes]) -> tuple[Pieces, Pieces, Sequence[int], Se
     return positions, times, firsts, ends, payloads
 
 
-def _plain_columns(
-    values: Sequence[bytes],
-) -> tuple[Pieces, Pieces, Sequence[int], Sequence[int], Pieces] | None:
+def _plain_columns(values: Sequence[bytes]) -> _Columns | None:
     """The same if all are appends of one message, as most are: in a tenth of the time."""
     if not all(value.startswith(_PLAIN) and len(value) > _SINGLE.size for value in values):
         return None
     return (
-        [value[12:20] for value in values],
-        [value[20:28] for value in values],
+        [value[_POSITION] for value in values],
+        [value[_TIME] for value in values],
         range(len(values)),
         list(accumulate([len(value) - _SINGLE.size for value in values])),
         [value[_SINGLE.size :] for value in values],

@@ -4,7 +4,7 @@ Writes happen in two steps: `write` applies a batch atomically (it is then visib
 the death of the process), `sync` makes everything written so far survive the death of the machine.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -112,10 +112,9 @@ class Store(Protocol):
     def blocks(self, stream_id: int, start: int, end: int) -> Iterator[Block]:
         """The stored blocks that overlap [start, end), in order."""
 
-    def block_values(
-        self, stream_id: int, start: int, end: int, count: int
-    ) -> tuple[Sequence[int], Sequence[bytes]]:
-        """The offsets of the first `count` blocks that begin in [start, end), and what is stored of them."""
+    def block_values(self, stream_id: int, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+        """The blocks that begin in [start, end) as they are stored, with their offsets: all as they were when
+        the first was asked for, however long it takes."""
 
     def sealed_until(self, stream_id: int) -> int: ...
 

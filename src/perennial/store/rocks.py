@@ -5,11 +5,11 @@ Writes go to RocksDB without its own sync; `wal` makes them durable.
 
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 from rocksdict import (
@@ -186,22 +186,9 @@ class RocksStore:
             iterator.next()
         _raise_if_broken(iterator)
 
-    def block_values(
-        self, stream_id: int, start: int, end: int, count: int
-    ) -> tuple[Sequence[int], Sequence[bytes]]:
-        first, last = keys.block_key(stream_id, start), keys.block_key(stream_id, end)
-        options = ReadOptions()
-        options.set_iterate_upper_bound(last)
-        # Half the time of an iterator asked for each row. But where the store is damaged it just ends.
-        rows = self._tables["blocks"].items(from_key=first, read_opt=options)
-        found: list[tuple[Any, Any]] = list(islice(rows, count))
-        if len(found) < count:
-            for _ in self._keys("blocks", found[-1][0] if found else first, last):
-                pass  # as far as that has got, or to an error
-        if not found:
-            return (), ()
-        row_keys, values = zip(*found, strict=True)
-        return keys.parse_block_offsets(row_keys), values
+    def block_values(self, stream_id: int, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+        for row in self._walk("blocks", keys.block_key(stream_id, start), keys.block_key(stream_id, end)):
+            yield keys.parse_block_key(row.key())[1], row.value()
 
     def sealed_until(self, stream_id: int) -> int:
         value = self._get("sealed", keys.number_key(stream_id))
