@@ -12,5 +12,11 @@ settings.register_profile("quick", max_examples=100, stateful_step_count=30, **_
 settings.register_profile("thorough", max_examples=1000, stateful_step_count=60, **_PATIENT)
 
 
+def examples(factor: float) -> int:
+    """As many times the examples that the loaded profile asks for."""
+    assert settings.default is not None, "a profile is loaded"
+    return int(factor * settings.default.max_examples)
+
+
 def load() -> None:
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))

@@ -14,6 +14,7 @@ from perennial.protocol.state import (
     StreamState,
     apply,
 )
+from tests.properties.profiles import examples
 
 numbers = st.integers(0, 1 << 53)
 moments = st.integers(0, 1 << 45)
@@ -60,7 +61,7 @@ def encounters(draw: st.DrawFn) -> tuple[StreamState, str]:
     return state, draw(st.sampled_from(PLAIN_TYPES + same))
 
 
-@settings(max_examples=5 * settings.default.max_examples)  # type: ignore[union-attr]  # never None with a profile
+@settings(max_examples=examples(5))
 @given(encounters(), bodies, moments)
 def test_a_plain_append_is_decided_and_applied_as_any_other(
     encounter: tuple[StreamState, str], body: bytes, now_ms: int

@@ -15,6 +15,7 @@ from perennial.protocol.rejections import Rejected
 from perennial.store.errors import StoreFull
 from perennial.store.keys import stream_key
 from tests.builders import BYTES, JSON, append, close, create, fork
+from tests.properties.profiles import examples
 from tests.service.test_feed import kept, page
 from tests.service.test_rows import Clock
 from tests.service.world import Answer, World
@@ -122,7 +123,7 @@ def both(directory: str) -> Iterator[tuple[Teller, Teller]]:
         yield Teller(one, short=True), Teller(other, short=False)
 
 
-@settings(max_examples=settings.default.max_examples // 2)  # type: ignore[union-attr]  # each opens two stores
+@settings(max_examples=examples(0.5))  # each opens two stores
 @given(st.lists(STEPS, min_size=15, max_size=60))
 def test_nobody_can_tell_which_way_an_append_took(steps: list[tuple[str, str]]) -> None:
     with tempfile.TemporaryDirectory() as directory, both(directory) as tellers:

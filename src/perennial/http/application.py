@@ -9,7 +9,7 @@ from perennial.http.access.identity import METRICS, BeyondScope
 from perennial.http.admin import BACKUP_PATH, AdminSurface
 from perennial.http.base import StreamSurface
 from perennial.http.errors import fail, reject
-from perennial.http.exchange import BodySink, Exchange, Lane, Request, is_plain_write
+from perennial.http.exchange import FAILED, BodySink, Exchange, Lane, Request, is_plain_write
 from perennial.http.front import REQUEST_ID, Front
 from perennial.http.lanes import LONGEST_PATH
 from perennial.http.live import LiveReads
@@ -139,7 +139,7 @@ class Application:
             request = exchange.request
             log.exception("failed to answer %s %s", request.method, request.path.decode("latin-1"))
             if not exchange.closed:
-                fail(exchange, 500, "INTERNAL_ERROR", "the server failed to answer; its log says why")
+                fail(exchange, 500, "INTERNAL_ERROR", FAILED)
 
     def refuse(self, exchange: Exchange, status: int, reason: str) -> None:
         exchange.request.tally = self._traffic.tally(exchange.request)

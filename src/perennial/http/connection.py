@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from perennial.http.answering import NativeExchange
-from perennial.http.exchange import Lane
+from perennial.http.exchange import FAILED, Lane
 from perennial.http.heads import Head
 from perennial.http.limits import Limits
 from perennial.http.parsing import BODY, HEAD, PIECE_BYTES, ParsedRequest, RequestReader
@@ -23,7 +23,6 @@ from perennial.http.state import ServerState
 # A peer that sends many requests ahead gets this many steps before the others have their turn.
 STEPS_PER_TURN: Final = 32
 
-FAILED: Final = "the server failed to answer; its log says why"
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)  # SO_LINGER: on, for no time
 
 log = logging.getLogger(__name__)
@@ -168,16 +167,12 @@ class Connection(asyncio.Protocol):
         if self._exchange is None:
             return False
         self._exchange = None
-        state, reader = self.state, self._reader
-        if state.draining:
-            self.write(state.plain_heads[204] + headers[:-2] + CLOSE + headers[-2:])
+        head = self.state.plain_heads[204] + headers
+        if self.state.draining:
+            self.write(head + CLOSE + b"\r\n")
             self._leave()
-            return True
-        data = state.plain_heads[204] + headers
-        self._written += len(data)
-        self._transport.write(data)
-        reader.since = state.now
-        if reader.ready or self._held or reader.wants_continue or self._half_closed:
+        else:
+            self.write(head + b"\r\n")
             self._go_on()
         return True
 

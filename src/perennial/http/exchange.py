@@ -6,11 +6,14 @@ Handlers are plain functions: an answer may come at once or later, from a commit
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from perennial.http.access.identity import Identity
+
+# What a client hears of a mistake of ours.
+FAILED: Final = "the server failed to answer; its log says why"
 
 Headers = list[tuple[bytes, bytes]]
 Body = bytes | Sequence[bytes | memoryview]
@@ -112,7 +115,7 @@ class Waiting(Protocol):
     """A connection that waits for an answer, as lanes see it."""
 
     def acknowledge(self, headers: bytes) -> bool:
-        """Answer 204 to a plain write, with the end of a head; False if the peer has gone."""
+        """Answer 204 to a plain write, with these encoded headers; False if the peer has gone."""
 
     def make_exchange(self) -> Exchange | None:
         """To answer anything else; None if the peer has gone."""

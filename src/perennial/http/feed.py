@@ -9,7 +9,7 @@ import msgspec
 
 from perennial.http.base import ARROW_TYPE
 from perennial.http.errors import fail, reject
-from perennial.http.exchange import Exchange, Headers
+from perennial.http.exchange import FAILED, Exchange, Headers
 from perennial.http.live import LiveReads
 from perennial.http.query import parse_query
 from perennial.protocol.rejections import BucketMissing, Malformed, Rejected
@@ -69,7 +69,7 @@ class FeedSurface:
             await self._send_page(exchange, bucket, query)
         except Exception:
             log.exception("failed to read the feed of %s", bucket)
-            fail(exchange, 500, "INTERNAL_ERROR", "the server failed to answer; its log says why")
+            fail(exchange, 500, "INTERNAL_ERROR", FAILED)
 
     async def _send_page(self, exchange: Exchange, bucket: str, query: FeedQuery) -> None:
         feed = self._service.feed

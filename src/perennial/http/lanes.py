@@ -51,5 +51,5 @@ class AppendLane(Lane):
                 reject(exchange, outcome)
         else:
             assert state is not None, "an accepted append has a state"
-            if line.acknowledge(b"stream-next-offset: %016d\r\n\r\n" % state.tail):
+            if line.acknowledge(b"stream-next-offset: %016d\r\n" % state.tail):
                 self._tally[204] += 1

@@ -16,7 +16,7 @@ from perennial.http.access.gate import CHALLENGE, Gate
 from perennial.http.access.identity import MISSING, READ, WRITE
 from perennial.http.base import StreamSurface
 from perennial.http.errors import JSON_TYPE, NO_STORE
-from perennial.http.exchange import CORS_HEADERS, Body, Exchange, Headers, Request, is_plain_write
+from perennial.http.exchange import CORS_HEADERS, FAILED, Body, Exchange, Headers, Request, is_plain_write
 from perennial.http.paths import own_url
 from perennial.http.query import parse_query
 from perennial.protocol import forwarding as f
@@ -290,7 +290,7 @@ class ProxySurface:
                 where = where.tb_next
             place = "" if where is None else f"{where.tb_frame.f_code.co_qualname}:{where.tb_lineno}"
             log.error("the proxy failed with %s in %s", type(error).__name__, place)
-            _fail(exchange, 500, "INTERNAL_ERROR", "the server failed to answer; its log says why")
+            _fail(exchange, 500, "INTERNAL_ERROR", FAILED)
 
 
 def forwardable(asked: str) -> bytes:
@@ -309,7 +309,7 @@ def _break_down(exchange: Exchange, error: Exception) -> None:
     place = " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(frames))
     log.error("the proxy failed with %s in %s", type(error).__name__, place)
     if not exchange.closed:
-        _fail(exchange, 500, "INTERNAL_ERROR", "the server failed to answer; its log says why")
+        _fail(exchange, 500, "INTERNAL_ERROR", FAILED)
 
 
 def _refuse(exchange: Exchange, refused: Refused) -> None:

@@ -75,7 +75,6 @@ class Commit:
         "opened_ms",
         "positions",
         "producers",
-        "records",
         "replies",
         "size",
         "started_at",
@@ -99,8 +98,7 @@ class Commit:
         self.states: list[tuple[StreamHandle, StreamState | None, int | None]] = []
         self.changed = False
         self.done = False
-        # For the measures: entries and bytes of payload, when the first change came in, when the write began.
-        self.records = 0
+        # For the measures: bytes of payload, when the first change came in, and when the write began.
         self.size = 0
         self.opened_at = 0.0
         self.started_at = 0.0
@@ -281,9 +279,8 @@ class Committer:
         if self.obstacle is not None:
             log.warning("commits succeed again")
             self.obstacle = None
-        self.measures.committed(
-            commit.records, commit.size, commit.opened_at, commit.started_at, perf_counter()
-        )
+        records = sum(map(len, commit.entries.values()))
+        self.measures.committed(records, commit.size, commit.opened_at, commit.started_at, perf_counter())
         # Before the next commit is tried: if that fails, this is where its streams go back to.
         for handle, state, _ in commit.states:
             handle.visible, handle.before_expiry = state, None
@@ -377,7 +374,6 @@ class Committer:
             size = sum([len(payload) for _, _, payload, _, _ in entries])
             self._buckets.advance(bucket, positions[-1], size)
             commit.positions[bucket] = positions[-1]
-            commit.records += len(entries)
             commit.size += size
 
 

@@ -65,15 +65,14 @@ class Sealer:
         return _Run(handle, state.id, source)
 
     def _go_on(self, run: "_Run") -> None:
-        complete = True  # a run that meets damage has ended too: the next stream has its turn
-        try:
-            complete = run.gather()
-        finally:
-            if complete:
-                self._run = None
-                run.handle.sealing = run.handle in self._waiting
-        if complete:
+        # Over, unless it turns out to go on: one that meets damage has ended too, and the next has its turn.
+        self._run = None
+        run.handle.sealing = run.handle in self._waiting
+        if run.gather():
             self._finish(run)
+        else:
+            self._run = run
+            run.handle.sealing = True
 
     def _finish(self, run: "_Run") -> None:
         handle, state = run.handle, run.handle.visible
