@@ -316,9 +316,8 @@ class Committer:
                 handle.accepted = handle.visible
                 handle.feed_row = None
                 handle.producers.clear()
-                handle.unsealed = (
-                    0  # which counted what is not there; at worst, sealing begins a little later
-                )
+                # It counted what is not there. At worst, sealing begins a little later.
+                handle.unsealed = 0
                 self.rows.undo(handle)
                 # Written but not synced: the store shows what readers must not see.
                 handle.unsure = handle.unsure or unsure
