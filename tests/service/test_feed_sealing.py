@@ -87,6 +87,24 @@ def test_small_values_become_few_large_ones_with_the_same_rows(tmp_path: Path) -
     play(tmp_path, scenario)
 
 
+def test_while_requests_press_a_feed_waits_until_many_values_have_gathered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed_sealing, "PATIENT_VALUES", 30)
+
+    async def scenario(service: StreamService, sealer: FeedSealer) -> None:
+        await write_each_alone(service, "a", [b"%04d" % number for number in range(29)])
+        assert not sealer.step(pressed=True)
+        assert len(stored_values(service)) == 29
+        await done(partial(service.append, BUCKET, "a", Append(b"0029", "text/plain")))
+        while sealer.step(pressed=True):
+            pass
+        assert len(stored_values(service)) < 30
+        assert [payload for _, payload in rows(service)] == [b"%04d" % number for number in range(30)]
+
+    play(tmp_path, scenario)
+
+
 def test_rows_stay_the_same_at_every_step_of_a_pass(tmp_path: Path) -> None:
     async def scenario(service: StreamService, sealer: FeedSealer) -> None:
         await write_each_alone(service, "a", [b"%04d" % number for number in range(60)])

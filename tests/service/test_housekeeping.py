@@ -38,6 +38,14 @@ def run_until(world: World, condition: Callable[[], bool]) -> None:
     world.loop.run_until_complete(wait())
 
 
+async def keep_the_loop_busy() -> None:
+    while True:
+        ends = time.thread_time() + 0.005
+        while time.thread_time() < ends:
+            pass
+        await asyncio.sleep(0)
+
+
 def test_expired_streams_go_and_their_data_with_them(at_work: World) -> None:
     created = at_work.create(body=b"data", ttl_seconds=5)
     assert created.state is not None
@@ -58,6 +66,36 @@ def test_small_records_are_sealed(at_work: World, monkeypatch: pytest.MonkeyPatc
         at_work.append(body=b"%d" % number)
     run_until(at_work, lambda: at_work.stored_blocks(stream_id) == 1)
     assert at_work.read() == b"0123456789"
+
+
+def test_sealing_waits_while_requests_take_the_loops_time(
+    at_work: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[bool] = []
+    step = sealing.Sealer.step
+
+    def watched(sealer: sealing.Sealer, pressed: bool = False) -> bool:
+        told.append(pressed)
+        return step(sealer, pressed)
+
+    monkeypatch.setattr(sealing.Sealer, "step", watched)
+    requests = at_work.loop.create_task(keep_the_loop_busy())
+    run_until(at_work, lambda: told[-1:] == [True])
+    # From here on by this thread's time alone, whatever else this machine may have to do.
+    monkeypatch.setattr(housekeeping, "monotonic", time.thread_time)
+    run_until(at_work, lambda: told[-2:] == [True, True])
+    monkeypatch.setattr(sealing, "BLOCK_RECORDS", 10)
+    created = at_work.create()
+    assert created.state is not None
+    stream_id = created.state.id
+    for number in range(10):
+        at_work.append(body=b"%d" % number)
+    told.clear()
+    run_until(at_work, lambda: len(told) >= 10)
+    assert at_work.stored_blocks(stream_id) == 10
+    monkeypatch.setattr(housekeeping, "monotonic", time.monotonic)
+    requests.cancel()
+    run_until(at_work, lambda: at_work.stored_blocks(stream_id) == 1)
 
 
 def test_work_goes_on_when_the_disk_has_room_again(at_work: World) -> None:

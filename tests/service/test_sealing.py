@@ -42,6 +42,40 @@ def test_many_small_records_become_one_block(world: World, monkeypatch: pytest.M
     assert world.read(start=4, limit=3) == b"456"
 
 
+def test_while_requests_press_a_stream_waits_until_much_has_gathered(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sealing, "BLOCK_RECORDS", 4)
+    monkeypatch.setattr(sealing, "PATIENT_RECORDS", 12)
+    world.create("patient")
+    world.create("urgent")
+    for number in range(12):
+        world.append("patient", body=b"%x" % number) if number < 11 else None
+        assert not world.sealer.step(pressed=True), "not yet"
+        world.append("urgent", body=b"%x" % number)
+    while world.sealer.step(pressed=True):
+        pass
+    assert blocks_of(world, "urgent") == [12]
+    assert len(blocks_of(world, "patient")) == 11
+    world.seal()
+    assert blocks_of(world, "patient") == [11]
+
+
+def test_while_requests_press_many_bytes_of_a_stream_are_not_left_waiting(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sealing, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(sealing, "PATIENT_BYTES", 2000)
+    world.create()
+    for _ in range(4):
+        world.append(body=b"x" * 499)
+        assert not world.sealer.step(pressed=True), "not yet"
+    world.append(body=b"x" * 499)
+    assert world.sealer.step(pressed=True)
+    world.seal()
+    assert max(blocks_of(world)) > 499
+
+
 def test_a_mebibyte_is_a_block(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sealing, "BLOCK_BYTES", 1000)
     world.create()

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from perennial.http.answering import NativeExchange
-from perennial.http.exchange import FAILED, Lane
+from perennial.http.exchange import FAILED
 from perennial.http.heads import Head
 from perennial.http.limits import Limits
 from perennial.http.parsing import BODY, HEAD, PIECE_BYTES, ParsedRequest, RequestReader
@@ -95,10 +95,15 @@ class Connection(asyncio.Protocol):
         elif self._exchange is not None or self._held or self.blocked or reader.ready:
             self._hold(data)
         elif not self._closing and (head := reader.recall(data)) is not None:
+            body = data[head.size :]
             if head.lane is None:
-                self._handle(reader.repeat(head, data[head.size :]))
-            else:
-                self._enter(head, head.lane, data[head.size :])
+                self._handle(reader.repeat(head, body))
+                return
+            self._exchange = head
+            try:
+                head.lane.enter(self, body)
+            except Exception:
+                self._break_down(head)
         elif len(data) <= PIECE_BYTES:
             reader.feed(data)
             self._advance()
@@ -167,12 +172,15 @@ class Connection(asyncio.Protocol):
         if self._exchange is None:
             return False
         self._exchange = None
-        head = self.state.plain_heads[204] + headers
-        if self.state.draining:
-            self.write(head + CLOSE + b"\r\n")
+        state = self.state
+        if state.draining:
+            self.write(state.plain_heads[204] + headers + CLOSE + b"\r\n")
             self._leave()
         else:
-            self.write(head + b"\r\n")
+            # As `write` does; this is on every append's way.
+            answer = state.plain_heads[204] + headers + b"\r\n"
+            self._written += len(answer)
+            self._transport.write(answer)
             self._go_on()
         return True
 
@@ -231,17 +239,14 @@ class Connection(asyncio.Protocol):
 
     # Steps
 
-    def _enter(self, head: Head, lane: Lane, body: bytes) -> None:
-        self._exchange = head
-        try:
-            lane.enter(self, body)
-        except Exception:
-            log.exception("answering %s %r failed", head.method, head.path)
-            if self._exchange is not None:
-                # The last answer here: one that the lane asked for may still come, and find another request.
-                request = self._reader.repeat(head, b"")
-                request.keep_alive, request.refusal = False, (500, FAILED)
-                self._handle(request)
+    def _break_down(self, head: Head) -> None:
+        """In a lane."""
+        log.exception("answering %s %r failed", head.method, head.path)
+        if self._exchange is not None:
+            # The last answer here: one that the lane asked for may still come, and find another request.
+            request = self._reader.repeat(head, b"")
+            request.keep_alive, request.refusal = False, (500, FAILED)
+            self._handle(request)
 
     def _go_on(self) -> None:
         """The next request, if it is here."""

@@ -23,6 +23,8 @@ FEW_VALUES: Final = 8
 VALUES_PER_STEP: Final = 16
 # How many values may gather at the end of a feed before they are looked at.
 UNSEALED_VALUES: Final = 256
+# And how many may wait there while requests want all of the loop's time.
+PATIENT_VALUES: Final = 16 * UNSEALED_VALUES
 # Going through a whole feed is worth it when this much of it may be dead.
 MANY_GRAVES: Final = 1000
 MUCH_DEAD_BYTES: Final = 64 << 20
@@ -44,12 +46,13 @@ class FeedSealer:
         if count >= UNSEALED_VALUES or self._much_is_dead(bucket):
             self._waiting[bucket] = None
 
-    def step(self) -> bool:
-        """About a millisecond of work; False when there was nothing to do."""
+    def step(self, pressed: bool = False) -> bool:
+        """A millisecond of work; False when there was nothing to do, or, if requests press, to do now."""
         if self._pass is None:
-            if not self._waiting:
+            least = PATIENT_VALUES if pressed else 0
+            bucket = next((each for each in self._waiting if self._unsealed[each] >= least), None)
+            if bucket is None:
                 return False
-            bucket = next(iter(self._waiting))
             del self._waiting[bucket]
             self._unsealed[bucket] = 0
             self._pass = self._begin(bucket)

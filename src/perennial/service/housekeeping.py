@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from time import monotonic
+from time import monotonic, thread_time
 from typing import Final
 
 from perennial.service.feed_sealing import FeedSealer
@@ -16,12 +16,16 @@ log = logging.getLogger("perennial.housekeeping")
 IDLE_SECONDS: Final = 0.2
 # While there is work, most of the loop's time still belongs to requests.
 BUSY_SECONDS: Final = 0.004
+# Of the loop's time. If requests want more than this, what can wait does.
+PRESSING_SHARE: Final = 0.5
 
 
 class Housekeeper:
     """Expiry, removal of deleted data, sealing, and rows that lag, each a step at a time."""
 
     def __init__(self, service: StreamService) -> None:
+        # Do requests want most of the loop's time?
+        self._pressed = False
         self._sealer = Sealer(service.store)
         service.on_growth = self._sealer.grew
         feed_sealer = FeedSealer(service.store, service.buckets, service.feed, service.graves)
@@ -31,8 +35,8 @@ class Housekeeper:
             lambda: service.store.collect_garbage(
                 lambda number: service.held[number] > 0 or service.committer.is_unsettled(number)
             ),
-            self._sealer.step,
-            feed_sealer.step,
+            lambda: self._sealer.step(self._pressed),
+            lambda: feed_sealer.step(self._pressed),
             lambda: service.committer.rows.catch_up(monotonic(), service.committer.touch),
         )
         self._committer = service.committer
@@ -50,7 +54,7 @@ class Housekeeper:
         # After a failed sync the store is only read: what it shows may never have reached the disk.
         while self._committer.failure is None:
             if self._committer.obstacle is not None:
-                await asyncio.sleep(IDLE_SECONDS)  # until a commit has got through: nothing of ours would
+                await self._pause(IDLE_SECONDS)  # until a commit has got through: nothing of ours would
                 continue
             busy = False
             for step in self._steps:
@@ -64,4 +68,10 @@ class Housekeeper:
                 except Exception:
                     log.exception("background work failed and will be tried again")
                 await asyncio.sleep(0)
-            await asyncio.sleep(BUSY_SECONDS if busy else IDLE_SECONDS)
+            await self._pause(BUSY_SECONDS if busy else IDLE_SECONDS)
+
+    async def _pause(self, seconds: float) -> None:
+        """Leave the loop to requests, and see how much of it they take."""
+        began, worked = monotonic(), thread_time()
+        await asyncio.sleep(seconds)
+        self._pressed = thread_time() - worked > PRESSING_SHARE * (monotonic() - began)

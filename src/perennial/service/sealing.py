@@ -2,6 +2,9 @@
 
 Reading many small records costs about a microsecond each; a block of the same bytes is one read. A stream
 is sealed when enough has gathered behind its last block, in steps that each take about a millisecond.
+
+Sealing takes a fifth as long as taking the records in. While requests want all of the loop's time it waits,
+but not for ever: readers would come to feel it.
 """
 
 import logging
@@ -20,6 +23,9 @@ BLOCK_BYTES: Final = 1 << 20
 BLOCK_RECORDS: Final = 1024
 # Records of this size read well as they are; rewriting them would only wear the disk.
 LARGE_RECORD_BYTES: Final = 64 * 1024
+# As much of one stream may wait for a quiet moment.
+PATIENT_BYTES: Final = 8 * BLOCK_BYTES
+PATIENT_RECORDS: Final = 8 * BLOCK_RECORDS
 RECORDS_PER_STEP: Final = 512
 
 
@@ -27,6 +33,8 @@ class Sealer:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._waiting: dict[StreamHandle, None] = {}
+        # Those of them that have waited long enough.
+        self._urgent: dict[StreamHandle, None] = {}
         self._run: _Run | None = None
 
     def grew(self, handles: Iterable[StreamHandle]) -> None:
@@ -41,22 +49,27 @@ class Sealer:
                 except StoreError as error:  # no reason to keep the others' readers waiting
                     log.error("%s/%s cannot be sealed: %s", handle.bucket, handle.name, error)
                     continue
-            if handle.unsealed >= BLOCK_RECORDS or state.tail - handle.sealed_until >= BLOCK_BYTES:
+            records, size = handle.unsealed, state.tail - handle.sealed_until
+            if records >= BLOCK_RECORDS or size >= BLOCK_BYTES:
                 self._waiting[handle] = None
                 handle.sealing = True
+                if records >= PATIENT_RECORDS or size >= PATIENT_BYTES:
+                    self._urgent[handle] = None
 
-    def step(self) -> bool:
-        """A millisecond of work; False when there was nothing to do."""
+    def step(self, pressed: bool = False) -> bool:
+        """A millisecond of work; False when there was nothing to do, or, if requests press, to do now."""
         if self._run is None:
-            if not self._waiting:
+            waiting = self._urgent if pressed else self._waiting
+            if not waiting:
                 return False
-            self._run = self._begin(next(iter(self._waiting)))
+            self._run = self._begin(next(iter(waiting)))
         if self._run is not None:
             self._go_on(self._run)
         return True
 
     def _begin(self, handle: StreamHandle) -> "_Run | None":
         del self._waiting[handle]
+        self._urgent.pop(handle, None)
         state = handle.visible
         if state is None or handle.sealed_until is None or state.tail <= handle.sealed_until:
             handle.sealing = False
