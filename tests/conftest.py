@@ -5,6 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.harness.server import ServerProcess
+from tests.properties import profiles
+
+profiles.load()
 
 
 def pytest_configure() -> None:

@@ -3,10 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.properties import profiles
 from tests.service.world import World
-
-profiles.load()
 
 
 @pytest.fixture

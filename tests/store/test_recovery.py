@@ -158,6 +158,27 @@ def test_a_damaged_length_at_the_end_of_the_log_is_noticed(store: RocksStore, tm
         RocksStore(damaged)
 
 
+@pytest.mark.parametrize("size", [1, 700], ids=["small records", "records of several blocks"])
+def test_a_damaged_head_in_an_older_log_is_noticed(store: RocksStore, tmp_path: Path, size: int) -> None:
+    """RocksDB itself goes on with the next log, as if a crash had torn this one."""
+    starts = []
+    for number in range(6):
+        starts.append(newest_log(store.directory).stat().st_size)
+        append_records(store, range(number, number + 1), size)
+    older = newest_log(store.directory)
+    store._tables["blocks"].flush()  # RocksDB goes on in a new file, but needs the old one for other tables
+    append_records(store, range(6, 9), size)
+    store.sync()
+    assert older.exists()
+    assert older.name != newest_log(store.directory).name
+    for position in [start + byte for start in starts for byte in range(7)]:
+        damaged = crash(store, tmp_path / "damaged")
+        flip(damaged / "wal" / older.name, position)
+        with pytest.raises(StoreCorrupt, match=str(damaged)):
+            RocksStore(damaged)
+        shutil.rmtree(damaged)
+
+
 def test_a_log_that_has_vanished_is_noticed(store: RocksStore, tmp_path: Path) -> None:
     append_records(store, range(12))
     store.sync()

@@ -12,6 +12,9 @@ from perennial.store.rocks import RocksStore
 from perennial.store.wal import WriteAheadLog
 from tests.store.damage import append_records, newest_log, records_in
 
+RECORD = b"\0\0\0\0\1\0\1x"
+"""As a log has them, but for the checksum: a length of one, the type, one byte."""
+
 
 class Disk:
     """Writes down every sync, by the name of the file."""
@@ -190,16 +193,39 @@ def test_a_new_file_whose_sync_failed_is_new_again_and_held_open_once(
 
 
 def test_every_log_is_verified_against_its_mark(directory: Path) -> None:
-    path = grow(directory, 4, b"12345")
-    grow(directory, 9, b"1")
-    for length in (0, 4, 5):
-        write_mark(directory, 1, {4: length, 9: 1})
+    path = grow(directory, 4, RECORD + RECORD)
+    grow(directory, 9, RECORD)
+    for records in (0, 1, 2):
+        write_mark(directory, 1, {4: records * len(RECORD), 9: len(RECORD)})
         WriteAheadLog(directory).verify()
-    write_mark(directory, 1, {4: 6, 9: 1})
-    with pytest.raises(StoreCorrupt, match=f"{path} has 5 bytes but 6 were acknowledged"):
+    write_mark(directory, 1, {4: 17, 9: len(RECORD)})
+    with pytest.raises(StoreCorrupt, match=f"{path} has 16 bytes but 17 were acknowledged"):
+        WriteAheadLog(directory).verify()
+    write_mark(directory, 1, {4: 15, 9: len(RECORD)})
+    with pytest.raises(StoreCorrupt, match=f"{path} is damaged at byte 8"):
         WriteAheadLog(directory).verify()
     path.unlink()
     WriteAheadLog(directory).verify()  # as it may be once the tables hold its data
+
+
+def test_the_torn_end_of_a_log_is_never_vouched_for(directory: Path) -> None:
+    """Neither what a crash left in a log of a former life, nor what a failed write left in this one."""
+    grow(directory, 4, RECORD + b"torn")
+    write_mark(directory, 1, {4: len(RECORD)})
+    log = WriteAheadLog(directory)
+    log.verify()
+    grow(directory, 9, RECORD)
+    log.open(2)
+    assert read_mark(directory) == (2, {4: len(RECORD), 9: len(RECORD)})
+    grow(directory, 9, b"torn")
+    log.write_failed()
+    log.sync(2)
+    assert read_mark(directory) == (2, {4: len(RECORD), 9: len(RECORD)})
+    grow(directory, 11, RECORD + RECORD)
+    log.sync(3)
+    assert read_mark(directory) == (3, {4: len(RECORD), 9: len(RECORD), 11: 2 * len(RECORD)})
+    log.close()
+    WriteAheadLog(directory).verify()
 
 
 @pytest.mark.parametrize("mark", [None, b"", b"half a mark"])

@@ -13,4 +13,5 @@ Module map:
 - `hot_blocks` large blocks that were read lately
 - `claiming`   being the one process on a directory
 - `wal`        making written commits durable: fdatasync of the write-ahead log
+- `wal_records` is every record of a log whole?
 """

@@ -113,6 +113,7 @@ class RocksStore:
         try:
             self._db.write(batch.raw, self._write_options)
         except Exception as error:
+            self._wal.write_failed()
             raise _writing_failed(self.directory, error) from error
 
     def sync(self) -> None:

@@ -5,9 +5,8 @@ loop would stand still; `os.fdatasync` lets it run. The log lives in a directory
 find its files. RocksDB starts a new file now and then: that file's name must be made durable as well.
 
 A side file, `SYNCED`, remembers how long the log files were when they were last synced, and the number of
-the last change in them. A log that is shorter at start, or a store that has come back with fewer changes, has
-lost acknowledged data in a way that the log's own checksums cannot see: RocksDB takes a damaged length near
-the end of a log for a record that was never finished.
+the last change in them. A log that is shorter at start or has a damaged length, or a store that has come back
+with fewer changes, has lost acknowledged data in a way that the log's own checksums cannot see.
 """
 
 import os
@@ -19,6 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from perennial.store.errors import StoreCorrupt
+from perennial.store.wal_records import find_broken_record
 
 _LOG_FILE = re.compile(r"([0-9]+)\.log")
 _MARK = struct.Struct("<QQ")  # the last change, the number of log files; then, for each file:
@@ -37,25 +37,38 @@ class WriteAheadLog:
         self._lengths: dict[int, int] = {}
         # The number of the newest change that was ever acknowledged; 0 before the first sync.
         self._acknowledged = 0
+        # Logs up to this number may end in a record that was never finished: RocksDB does not go on in them.
+        # Of these, what was marked before is all that can be vouched for.
+        self._torn = -1
         # The sync that is under way: its last change, the lengths it makes sure of, and the files new to us.
         self._begun: tuple[int, dict[int, int], list[tuple[int, int]]] | None = None
 
     def verify(self) -> None:
         """Before the store opens: is every byte that was ever acknowledged still there?"""
         try:
+            self._torn = max(self._numbers(), default=-1)
             mark = self._mark_path.read_bytes()
             self._acknowledged, count = _MARK.unpack_from(mark)
             logs = [_MARKED_LOG.unpack_from(mark, _MARK.size + _MARKED_LOG.size * i) for i in range(count)]
         except (FileNotFoundError, struct.error):
             return  # a new store, or one whose first sync never happened
-        for path, length in ((self._path(number), length) for number, length in logs):
+        self._lengths = dict(logs)
+        for number, length in logs:
             # A missing file is fine: RocksDB removes logs whose contents have reached its tables.
-            if path.exists() and path.stat().st_size < length:
-                raise StoreCorrupt(
-                    f"{path} has {path.stat().st_size} bytes but {length} were acknowledged: data was lost "
-                    f"after it was written. Restore a backup, or remove {self._mark_path} to start with what "
-                    "is left"
-                )
+            if self._path(number).exists():
+                self._verify_log(self._path(number), length)
+
+    def _verify_log(self, path: Path, length: int) -> None:
+        instead = f"Restore a backup, or remove {self._mark_path} to start with what is left"
+        if (size := path.stat().st_size) < length:
+            raise StoreCorrupt(
+                f"{path} has {size} bytes but {length} were acknowledged: data was lost after it was "
+                f"written. {instead}"
+            )
+        if (broken := find_broken_record(path, length)) is not None:
+            raise StoreCorrupt(
+                f"{path} is damaged at byte {broken}: what was acknowledged there cannot be read. {instead}"
+            )
 
     @property
     def has_acknowledged(self) -> bool:
@@ -90,18 +103,25 @@ class WriteAheadLog:
             if number < self._current:
                 lengths[number] = self._lengths.get(number, 0)  # finished, and synced when it was
             elif number == self._current and self._file is not None:
-                lengths[number] = os.fstat(self._file).st_size
+                lengths[number] = self._whole_length(number, self._file)
             else:
                 # The log has moved on to a new file: bring over its length, name and contents.
                 try:
                     file = os.open(self._path(number), os.O_RDONLY)
                 except FileNotFoundError:
                     continue  # come and gone since we looked: RocksDB has its contents in its tables
-                lengths[number] = os.fstat(file).st_size
+                lengths[number] = self._whole_length(number, file)
                 fresh.append((number, file))
         known = self._file if self._current in lengths else None
         self._begun = (last_change, lengths, fresh)
         return partial(self._wait_for_disk, known, [file for _, file in fresh])
+
+    def write_failed(self) -> None:
+        """Part of a record may have got into the log."""
+        self._torn = max(self._numbers(), default=-1)
+
+    def _whole_length(self, number: int, file: int) -> int:
+        return self._lengths.get(number, 0) if number <= self._torn else os.fstat(file).st_size
 
     def end_sync(self) -> None:
         """The disk has been waited for."""
