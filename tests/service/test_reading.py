@@ -4,8 +4,11 @@ import pytest
 
 from perennial.protocol.create import Anchor
 from perennial.protocol.rejections import Malformed
+from perennial.service import reading
 from perennial.service.reading import Chunk, anchor_at, read_chunk
-from tests.builders import JSON
+from perennial.store.errors import StoreCorrupt
+from perennial.store.keys import block_key
+from tests.builders import BYTES, JSON
 from tests.service.world import World
 
 
@@ -44,6 +47,41 @@ def test_a_json_read_begins_between_messages(world: World, start: int) -> None:
     world.create(body=b"[11,22222,3]", content_type=JSON)
     world.append(body=b"[4444]")
     assert isinstance(read(world, start, 100), Malformed)
+
+
+@pytest.mark.parametrize("content_type", [BYTES, JSON])
+def test_of_many_small_records_a_read_takes_so_many_at_a_time(
+    world: World, monkeypatch: pytest.MonkeyPatch, content_type: str
+) -> None:
+    monkeypatch.setattr(reading, "BLOCKS_PER_CHUNK", 4)
+    world.create(content_type=content_type)
+    for number in range(10):
+        world.append(body=b"%d" % number, content_type=content_type)
+    ends, content, position = [], b"", 0
+    while position < 10:
+        chunk = read(world, position, 100)
+        assert isinstance(chunk, Chunk)
+        assert chunk.start == position
+        content += b"".join(chunk.pieces)
+        position = chunk.end
+        ends.append(position)
+    assert (ends, content) == ([4, 8, 10], b"0123456789")
+    fork_start = read(world, 3, 100)
+    assert isinstance(fork_start, Chunk)
+    assert fork_start.end == 7
+
+
+@pytest.mark.parametrize("content_type", [BYTES, JSON])
+@pytest.mark.parametrize("lost", [0, 1, 3])
+def test_lost_records_are_an_error_that_says_where(world: World, content_type: str, lost: int) -> None:
+    world.create(content_type=content_type)
+    for number in range(4):
+        world.append(body=b"%d" % number, content_type=content_type)
+    state = world.visible()
+    assert state is not None
+    del world.store._tables["blocks"][block_key(state.id, lost)]
+    with pytest.raises(StoreCorrupt, match=f"stream {state.id} has lost what was at offset {lost}"):
+        read(world, 0, 100)
 
 
 def test_nothing_is_read_at_the_tail(world: World) -> None:
