@@ -287,8 +287,9 @@ class Committer:
             # Handles stay for long, and would keep every request of this commit with its body.
             if handle.last_commit is commit:
                 handle.last_commit = None
-        # The disk works on the next commit while the answers to this one go out.
-        self._start()
+        # The next commit begins when these answers have left and what came meanwhile is in it: peers work on
+        # the answers while it is written, and there are fewer and larger ones.
+        self.schedule()
         _answer(commit.replies)
         self._became_visible(commit.handles)
         for bucket, position in commit.positions.items():
