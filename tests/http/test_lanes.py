@@ -10,9 +10,13 @@ import pytest
 
 from perennial.http.application import Application
 from perennial.http.exchange import Exchange, Lane, Request, Waiting
-from perennial.http.lanes import LONGEST_PATH
+from perennial.http.lanes import LONGEST_PATH, AppendAnswers
+from perennial.http.traffic import Tally
+from perennial.protocol.rejections import StreamMissing
+from perennial.protocol.state import grown
 from perennial.settings import Settings
 from perennial.store.errors import StoreError, StoreFull
+from tests.builders import stream
 from tests.harness.garbage import no_garbage_collection
 from tests.http import wire
 from tests.http.served import Served
@@ -209,6 +213,45 @@ def test_a_lane_that_fails_answers_500_once_and_the_connection_ends(
         monkeypatch.setattr(other.world.service, "append", fail)
         usual = other.say(other.peer(), APPEND + b"1234")
     assert answer.replace(b"connection: close\r\n", b"") == usual, "as it is said without lanes"
+
+
+class Line:
+    """A connection that hears its answer, or cannot."""
+
+    def __init__(self, breaks: bool = False, gone: bool = False) -> None:
+        self.breaks = breaks
+        self.gone = gone
+        self.heard: list[bytes] = []
+        self.asked = 0
+
+    def acknowledge(self, headers: bytes) -> bool:
+        if self.breaks:
+            raise RuntimeError("a mistake of ours")
+        self.heard.append(headers)
+        return not self.gone
+
+    def make_exchange(self) -> Exchange | None:
+        self.asked += 1
+        if self.breaks:
+            raise RuntimeError("a mistake of ours")
+        return None
+
+
+def test_an_answer_that_fails_does_not_keep_the_others_of_its_commit_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    tally = Tally()
+    answers = AppendAnswers(tally)
+    lines = [Line(), Line(breaks=True), Line(gone=True), Line()]
+    waiting = [(line, grown(stream(), number, 0)) for number, line in enumerate(lines)]
+    with caplog.at_level(logging.WARNING):
+        answers.stored(waiting)
+    assert [len(line.heard) for line in lines] == [1, 0, 1, 1]
+    assert lines[3].heard == [b"stream-next-offset: 0000000000000003\r\n"]
+    assert tally == {204: 2}
+    answers.refused(waiting, StreamMissing())
+    assert [line.asked for line in lines] == [1, 1, 1, 1]
+    assert caplog.text.count("an answer failed") == 2
 
 
 class Strange(Lane):

@@ -18,7 +18,7 @@ from tests.builders import BYTES, JSON, append, close, create, fork
 from tests.properties.profiles import examples
 from tests.service.test_feed import kept, page
 from tests.service.test_rows import Clock
-from tests.service.world import Answer, World
+from tests.service.world import AUDIENCE, Answer, World
 
 NAMES = ("a", "b", "j")
 FULL = StoreFull("no space left")
@@ -82,7 +82,7 @@ class Teller:
         assert content_type is not None
         if self.short and not is_json(content_type):
             answer, key = Answer(), stream_key("default", name)
-            if self.world.service.append_plainly(key, content_type, command.body, answer):
+            if self.world.service.append_plainly(key, content_type, command.body, answer, AUDIENCE):
                 self.taken += 1
                 self.answers.append(answer)
                 return

@@ -28,7 +28,7 @@ from tests.harness.garbage import no_garbage_collection
 from tests.service.test_feed import page, read
 from tests.service.test_rows import Clock, stored
 from tests.service.test_sealing import blocks_of
-from tests.service.world import Answer, Reader, World
+from tests.service.world import AUDIENCE, Answer, Reader, World
 
 KEY = stream_key("default", "s")
 BROKEN = StoreError("input/output error")
@@ -37,7 +37,7 @@ BROKEN = StoreError("input/output error")
 def offer(world: World, body: bytes = b"x", content_type: str = BYTES, name: str = "s") -> Answer | None:
     """What the short way says to this; None: it does not take it."""
     answer = Answer()
-    taken = world.service.append_plainly(stream_key("default", name), content_type, body, answer)
+    taken = world.service.append_plainly(stream_key("default", name), content_type, body, answer, AUDIENCE)
     return answer if taken else None
 
 

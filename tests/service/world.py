@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -98,6 +98,21 @@ class Answer:
     def tail(self) -> int:
         assert self.state is not None
         return self.state.tail
+
+
+class Audience:
+    """Tells every answer of a plain append by itself."""
+
+    def stored(self, waiting: Iterable[tuple[Answer, StreamState]]) -> None:
+        for answer, state in waiting:
+            answer(None, state)
+
+    def refused(self, waiting: Iterable[tuple[Answer, StreamState]], why: Rejected) -> None:
+        for answer, state in waiting:
+            answer(why, state)
+
+
+AUDIENCE = Audience()
 
 
 class Reader:

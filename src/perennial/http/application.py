@@ -11,7 +11,7 @@ from perennial.http.base import StreamSurface
 from perennial.http.errors import fail, reject
 from perennial.http.exchange import FAILED, BodySink, Exchange, Lane, Request, is_plain_write
 from perennial.http.front import REQUEST_ID, Front
-from perennial.http.lanes import LONGEST_PATH
+from perennial.http.lanes import LONGEST_PATH, AppendAnswers
 from perennial.http.live import LiveReads
 from perennial.http.metrics import Metrics
 from perennial.http.operations import OperationsSurface, Readiness
@@ -61,6 +61,7 @@ class Application:
         self._gate = Gate(settings)
         self._traffic = Traffic()
         self._stream_tallies = self._traffic.by_method("stream")
+        self._append_answers = AppendAnswers(self._stream_tallies["POST"])
         self._front = Front(settings, self._gate, tracing)
         self._live = LiveReads(
             service, settings.long_poll_timeout, settings.sse_max_age, settings.max_live_readers
@@ -119,7 +120,7 @@ class Application:
         address = resolve_raw_stream(path)
         if isinstance(address, Rejected) or not is_plain_write(request):
             return None
-        return self._streams.lane(request, *address, self._traffic.tally(request))
+        return self._streams.lane(request, *address, self._append_answers)
 
     def handle(self, exchange: Exchange) -> None:
         if self._front.busy or REQUEST_ID in exchange.request.headers:

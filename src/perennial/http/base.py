@@ -10,11 +10,10 @@ from perennial.http.compression import VARY, known_etag
 from perennial.http.compression import respond as respond_compressed
 from perennial.http.errors import reject
 from perennial.http.exchange import Exchange, Headers, Lane, Request
-from perennial.http.lanes import AppendLane
+from perennial.http.lanes import AppendAnswers, AppendLane
 from perennial.http.live import LiveReads, LongPoll, SseReader, incarnation
 from perennial.http.paths import own_url
 from perennial.http.query import parse_query
-from perennial.http.traffic import Tally
 from perennial.protocol import headers as h
 from perennial.protocol.append import Append
 from perennial.protocol.conditional import NO_STORE, cache_control, make_etag
@@ -166,14 +165,14 @@ class StreamSurface:
         else:
             reject(exchange, command)
 
-    def lane(self, request: Request, bucket: str, name: str, tally: Tally) -> Lane | None:
+    def lane(self, request: Request, bucket: str, name: str, answers: AppendAnswers) -> Lane | None:
         """For appends with the head of this one."""
         command = _parse_append(request)
         if not isinstance(command, Append) or command.content_type is None:
             return None
         if not command.body or not _APPEND_TERMS.isdisjoint(request.headers):
             return None
-        return AppendLane(self._service, bucket, name, command.content_type, tally)
+        return AppendLane(self._service, bucket, name, command.content_type, answers)
 
     def _appended(self, exchange: Exchange, outcome: Any, state: StreamState | None) -> None:
         if isinstance(outcome, Rejected):

@@ -177,11 +177,14 @@ class Connection(asyncio.Protocol):
             self.write(state.plain_heads[204] + headers + CLOSE + b"\r\n")
             self._leave()
         else:
-            # As `write` does; this is on every append's way.
+            # As `write` and `_go_on` do: this is on every append's way.
             answer = state.plain_heads[204] + headers + b"\r\n"
             self._written += len(answer)
             self._transport.write(answer)
-            self._go_on()
+            reader = self._reader
+            reader.since = state.now
+            if reader.ready or self._held or reader.wants_continue or self._half_closed:
+                self._go_on()
         return True
 
     def make_exchange(self) -> NativeExchange | None:

@@ -1,8 +1,11 @@
-"""Lanes: see `exchange.Lane`. An append whose head keeps coming is stored in a third of the steps.
+"""Lanes: see `exchange.Lane`. An append whose head keeps coming is stored in a third of the steps, and is
+answered together with the others of its commit.
 
 Who may append is not asked here: a server that asks, or looks at its requests in other ways, makes no lanes.
 """
 
+import logging
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, Final
 
@@ -20,14 +23,53 @@ from perennial.store.keys import stream_key
 # the path.
 LONGEST_PATH: Final = 256
 
+log = logging.getLogger(__name__)
+
+
+class AppendAnswers:
+    """What those who append hear; a `commits.Audience`."""
+
+    def __init__(self, tally: Tally) -> None:
+        self._tally = tally
+
+    def stored(self, waiting: Iterable[tuple[Waiting, StreamState]]) -> None:
+        answered = 0
+        for line, state in waiting:
+            try:
+                answered += line.acknowledge(b"stream-next-offset: %016d\r\n" % state.tail)
+            except Exception:
+                log.exception("an answer failed")  # and the others still go out
+        self._tally[204] += answered
+
+    def refused(self, waiting: Iterable[tuple[Waiting, StreamState]], why: Rejected) -> None:
+        for line, _ in waiting:
+            try:
+                self._refuse(line, why)
+            except Exception:
+                log.exception("an answer failed")
+
+    def one(self, line: Waiting, outcome: Any, state: StreamState | None) -> None:
+        """For an append that went the long way."""
+        if isinstance(outcome, Rejected):
+            self._refuse(line, outcome)
+        else:
+            assert state is not None, "an accepted append has a state"
+            self.stored([(line, state)])
+
+    def _refuse(self, line: Waiting, why: Rejected) -> None:
+        exchange = line.make_exchange()
+        if exchange is not None:
+            exchange.request.tally = self._tally
+            reject(exchange, why)
+
 
 class AppendLane(Lane):
     """Appends to one stream that say nothing but their content type."""
 
-    __slots__ = ("_bucket", "_content_type", "_is_plain", "_key", "_name", "_service", "_tally")
+    __slots__ = ("_answers", "_bucket", "_content_type", "_is_plain", "_key", "_name", "_service")
 
     def __init__(
-        self, service: StreamService, bucket: str, name: str, content_type: str, tally: Tally
+        self, service: StreamService, bucket: str, name: str, content_type: str, answers: AppendAnswers
     ) -> None:
         self._service = service
         self._bucket = bucket
@@ -35,21 +77,10 @@ class AppendLane(Lane):
         self._key = stream_key(bucket, name)
         self._content_type = content_type
         self._is_plain = not is_json(content_type)
-        self._tally = tally
+        self._answers = answers
 
     def enter(self, line: Waiting, body: bytes) -> None:
-        service, content_type = self._service, self._content_type
-        reply = partial(self._answer, line)
-        if not self._is_plain or not service.append_plainly(self._key, content_type, body, reply):
+        service, content_type, answers = self._service, self._content_type, self._answers
+        if not self._is_plain or not service.append_plainly(self._key, content_type, body, line, answers):
+            reply = partial(answers.one, line)
             service.append(self._bucket, self._name, Append(body, content_type), reply)
-
-    def _answer(self, line: Waiting, outcome: Any, state: StreamState | None) -> None:
-        if isinstance(outcome, Rejected):
-            exchange = line.make_exchange()
-            if exchange is not None:
-                exchange.request.tally = self._tally
-                reject(exchange, outcome)
-        else:
-            assert state is not None, "an accepted append has a state"
-            if line.acknowledge(b"stream-next-offset: %016d\r\n" % state.tail):
-                self._tally[204] += 1

@@ -55,7 +55,7 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
     lent: bool = False
 
 
-class StreamState(msgspec.Struct, frozen=True, array_like=True):
+class StreamState(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One incarnation of a stream. `tail` is what was accepted; durability is the service's business."""
 
     id: int

@@ -13,7 +13,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from time import perf_counter
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from perennial.protocol.rejections import Rejected
 from perennial.protocol.state import Appended, Closed, ProducerState, StreamState
@@ -22,7 +22,7 @@ from perennial.service.clock import Clock
 from perennial.service.handles import StreamHandle
 from perennial.service.measures import CommitMeasures
 from perennial.service.rows import Rows
-from perennial.store.blocks import encode_append
+from perennial.store.blocks import encode_appends
 from perennial.store.errors import StoreError, StoreFull
 from perennial.store.feedlog import Entry, TableRow, encode_commit, positions_of, table_row
 from perennial.store.interface import Batch, Store
@@ -33,6 +33,18 @@ PROBE_SECONDS: Final = 1.0
 
 Reply = Callable[[Any, StreamState | None], None]
 """Called once with the outcome of a command and the stream's state after it."""
+
+
+class Audience(Protocol):
+    """Many who wait for the same commit and are answered in one call. Who they are is not known here.
+
+    An answer that fails is its own affair: the others still go out, and nothing is raised.
+    """
+
+    def stored(self, waiting: Iterable[tuple[Any, StreamState]]) -> None:
+        """Each with the stream's state after what it sent."""
+
+    def refused(self, waiting: Iterable[tuple[Any, StreamState]], why: Rejected) -> None: ...
 
 
 class NotStored(Rejected, frozen=True):
@@ -65,6 +77,7 @@ class Commit:
     """What will become durable together, and who waits for it."""
 
     __slots__ = (
+        "audiences",
         "changed",
         "discards",
         "done",
@@ -93,6 +106,7 @@ class Commit:
         # Whatever else must become durable together with the rest.
         self.extras: list[Callable[[Batch], None]] = []
         self.replies: list[tuple[Reply, Any, StreamState | None]] = []
+        self.audiences: defaultdict[Audience, list[tuple[Any, StreamState]]] = defaultdict(list)
         # The handles' states as written, which become visible when this commit is durable, and the leases
         # the store held before, which are the truth again if it fails.
         self.states: list[tuple[StreamHandle, StreamState | None, int | None]] = []
@@ -291,6 +305,8 @@ class Committer:
         # the answers while it is written, and there are fewer and larger ones.
         self.schedule()
         _answer(commit.replies)
+        for audience, waiting in commit.audiences.items():
+            audience.stored(waiting)
         self._became_visible(commit.handles)
         for bucket, position in commit.positions.items():
             self._feed_grew(bucket, position)
@@ -331,6 +347,8 @@ class Committer:
         refusal = NotStored(until_restart=unsure)
         for failed in (commit, later):
             _answer([(reply, refusal, state) for reply, _, state in failed.replies])
+            for audience, waiting in failed.audiences.items():
+                audience.refused(waiting, refusal)
 
     def stumbled(self, error: StoreError) -> None:
         """Someone else's write failed, so the next commit would too; or so we assume until one succeeds."""
@@ -369,20 +387,12 @@ class Committer:
     def _encode_entries(self, commit: Commit, batch: Batch, now_us: int) -> None:
         for bucket, entries in commit.entries.items():
             positions = positions_of(entries, self._buckets.next_position(bucket))
-            batch.put_blocks(_blocks_of(entries, positions, now_us))
+            batch.put_blocks(encode_appends(entries, positions, now_us))
             batch.put_feed(bucket, positions[0], encode_commit(entries, positions, now_us))
             size = sum([len(payload) for _, _, payload, _, _ in entries])
             self._buckets.advance(bucket, positions[-1], size)
             commit.positions[bucket] = positions[-1]
             commit.size += size
-
-
-def _blocks_of(entries: list[Entry], positions: list[int], now_us: int) -> list[tuple[int, int, bytes]]:
-    return [
-        (row[0], offset, encode_append(position, now_us, payload, ends, closes))
-        for position, (row, offset, payload, ends, closes) in zip(positions, entries, strict=False)
-        if payload
-    ]
 
 
 def _answer(replies: Iterable[tuple[Reply, Any, StreamState | None]]) -> None:

@@ -31,7 +31,7 @@ from perennial.protocol.state import (
 from perennial.service.buckets import Buckets
 from perennial.service.changes import Changes
 from perennial.service.clock import Clock, Deadlines, OneClock, system_clock
-from perennial.service.commits import Committer, NotStored, Reply, entry_of, feed_row_of
+from perennial.service.commits import Audience, Committer, NotStored, Reply, entry_of, feed_row_of
 from perennial.service.feed import Feed
 from perennial.service.graves import Graves
 from perennial.service.handles import Handles, StreamHandle, Watcher
@@ -169,7 +169,9 @@ class StreamService:
                 self.touch(handle)
             self.committer.answer(handle, reply, outcome, state)
 
-    def append_plainly(self, key: bytes, content_type: str, body: bytes, reply: Reply) -> bool:
+    def append_plainly(
+        self, key: bytes, content_type: str, body: bytes, sender: object, audience: Audience
+    ) -> bool:
         """As `append`, for a body that needs no second look; False if it does, and nothing has happened.
 
         The content type is not JSON: such bodies are looked into.
@@ -189,7 +191,7 @@ class StreamService:
             self.committer.touch(handle)
         row = handle.feed_row or feed_row_of(handle, before)
         commit.entries[handle.bucket].append((row, before.tail, body, (len(body),), False))
-        commit.replies.append((reply, None, after))
+        commit.audiences[audience].append((sender, after))
         handle.accepted = after
         handle.unsealed += 1
         handle.used = True
@@ -378,10 +380,9 @@ class StreamService:
             if handle.watchers:
                 for watcher in tuple(handle.watchers):
                     watcher.changed()
-        self.on_growth(handles)
-        for handle in handles:
             if handle.visible is None:
                 self.handles.forget(handle)
+        self.on_growth(handles)
 
 
 def _with_visible_tail(accepted: StreamState, visible: StreamState | None) -> StreamState:

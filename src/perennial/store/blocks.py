@@ -13,11 +13,12 @@ Both have one form, so readers never ask which they hold:
 
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Literal
 
 from perennial.store.errors import StoreCorrupt
+from perennial.store.feedlog import Entry
 
 VERSION = 1
 
@@ -119,6 +120,24 @@ def encode_append(
         return _SINGLE.pack(VERSION, closes, 0, 1, 1, position, time_us, 0, ends[0]) + payload
     head = _HEAD.pack(VERSION, closes, 0, 1, count)
     return b"".join((head, struct.pack(f"<QQI{count}I", position, time_us, 0, *ends), payload))
+
+
+def encode_appends(
+    entries: Iterable[Entry], positions: Iterable[int], time_us: int
+) -> list[tuple[int, int, bytes]]:
+    """Of a commit's entries those with data, as blocks: the stream, the offset and the value."""
+    pack = _SINGLE.pack  # most have one message, and a call for each of them would be felt
+    return [
+        (
+            row[0],
+            offset,
+            pack(VERSION, closes, 0, 1, 1, position, time_us, 0, len(payload)) + payload
+            if len(ends) == 1
+            else encode_append(position, time_us, payload, ends, closes),
+        )
+        for position, (row, offset, payload, ends, closes) in zip(positions, entries, strict=False)
+        if payload
+    ]
 
 
 def payload_bytes(offset: int, value: bytes) -> int:
