@@ -179,16 +179,20 @@ class StreamService:
         handle = self.handles.peek(key)
         if handle is None or handle.deadline_ms is not None or self.quotas is not None:
             return False
-        before = handle.accepted
-        if before is None or self.committer.failure is not None:
+        before, committer = handle.accepted, self.committer
+        if before is None or committer.failure is not None:
             return False
-        commit = self.committer.open
-        now_ms = max(commit.opened_ms, before.last_write_ms) if commit.opened_ms else self.now_ms()
+        commit = committer.open
+        now_ms = commit.opened_ms
+        if not now_ms:
+            now_ms = self.now_ms()
+        elif now_ms < before.last_write_ms:
+            now_ms = before.last_write_ms
         after = append_plainly(before, content_type, body, now_ms)
         if after is None:
             return False
         if handle.last_commit is not commit:
-            self.committer.touch(handle)
+            committer.touch(handle)
         row = handle.feed_row or feed_row_of(handle, before)
         commit.entries[handle.bucket].append((row, before.tail, body, (len(body),), False))
         commit.audiences[audience].append((sender, after))
