@@ -14,11 +14,11 @@ from hypothesis.stateful import (
 )
 
 from perennial.protocol.rejections import Malformed
-from perennial.service import sealing
+from perennial.service import reading, sealing
 from perennial.service.handles import Handles
-from perennial.service.reading import Chunk
+from perennial.service.reading import Chunk, messages_between
 from perennial.store.errors import StoreCorrupt, StoreFull
-from tests.builders import BYTES, JSON, append
+from tests.builders import BYTES, JSON, append, create
 from tests.service.world import World
 
 
@@ -42,38 +42,86 @@ def test_many_small_records_become_one_block(world: World, monkeypatch: pytest.M
     assert world.read(start=4, limit=3) == b"456"
 
 
-def test_while_requests_press_a_stream_waits_until_much_has_gathered(
+def test_while_requests_press_only_what_is_read_is_sealed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sealing, "BLOCK_RECORDS", 4)
-    monkeypatch.setattr(sealing, "PATIENT_RECORDS", 12)
-    world.create("patient")
-    world.create("urgent")
-    for number in range(12):
-        world.append("patient", body=b"%x" % number) if number < 11 else None
-        assert not world.sealer.step(pressed=True), "not yet"
-        world.append("urgent", body=b"%x" % number)
+    monkeypatch.setattr(reading, "BLOCKS_PER_CHUNK", 8)
+    world.service.on_scattered = world.sealer.hurry
+    for name in ("read", "unread"):
+        world.create(name)
+        for number in range(12):
+            world.append(name, body=b"%x" % number)
+    assert world.read("read", limit=6) == b"012345"
+    assert not world.sealer.step(pressed=True), "not worth it yet"
+    assert world.read("read") == b"01234567", "and the rest later"
     while world.sealer.step(pressed=True):
         pass
-    assert blocks_of(world, "urgent") == [12]
-    assert len(blocks_of(world, "patient")) == 11
+    assert blocks_of(world, "read") == [12]
+    assert world.read("read") == b"0123456789ab"
+    assert len(blocks_of(world, "unread")) == 12
     world.seal()
-    assert blocks_of(world, "patient") == [11]
+    assert blocks_of(world, "unread") == [12]
 
 
-def test_while_requests_press_many_bytes_of_a_stream_are_not_left_waiting(
+def test_a_stream_that_was_loaded_in_many_records_is_sealed_when_it_is_read(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sealing, "BLOCK_BYTES", 1000)
-    monkeypatch.setattr(sealing, "PATIENT_BYTES", 2000)
-    world.create()
-    for _ in range(4):
-        world.append(body=b"x" * 499)
-        assert not world.sealer.step(pressed=True), "not yet"
-    world.append(body=b"x" * 499)
-    assert world.sealer.step(pressed=True)
+    """How many there are is only counted while a stream is loaded."""
+    monkeypatch.setattr(reading, "BLOCKS_PER_CHUNK", 8)
+    world.create(content_type=JSON)
+    for number in range(12):
+        world.append(body=b"%d" % (number % 10), content_type=JSON)
+    world.restart()
+    world.service.on_scattered = world.sealer.hurry
+    handle = world.service.look_up("default", "s")
+    assert handle is not None
+    chunk = world.service.read(handle, 0, 100)
+    assert isinstance(chunk, Chunk)
+    assert (chunk.end, chunk.scattered) == (8, True)
     world.seal()
-    assert max(blocks_of(world)) > 499
+    assert blocks_of(world) == [12]
+
+
+def test_a_stream_made_anew_while_the_old_one_is_sealed_begins_unsealed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sealing, "BLOCK_RECORDS", 10)
+    world.create()
+    for _ in range(12):
+        world.append(body=b"old")
+    with world.held_disk():
+        world.send("s", None)
+        world.send("s", create())
+        world.until_on_its_way()
+        world.seal()
+    world.settle()
+    for _ in range(12):
+        world.append(body=b"new")
+    world.seal()
+    assert blocks_of(world) == [36]
+
+
+def test_a_walk_that_began_before_sealing_finds_nothing_twice(world: World) -> None:
+    """Though another reader has made the sealed block a hot one."""
+    world.create()
+    messages = [b"%04d" % number + bytes(96) for number in range(2100)]
+    for message in messages[:1100]:
+        world.append(body=message)
+    world.seal()
+    for message in messages[1100:]:
+        world.append(body=message)
+    state = world.visible()
+    assert state is not None
+    walk = messages_between(world.store, state, 0, state.tail)
+    found = [bytes(next(walk))]
+    world.append(body=b"more" * 25)
+    world.append(body=b"more" * 25)
+    for _ in range(24):
+        world.append(body=b"and more" * 12)
+    world.seal()
+    world.read()
+    assert [*found, *map(bytes, walk)] == messages
 
 
 def test_a_mebibyte_is_a_block(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,6 +121,9 @@ class Reader:
     def __init__(self) -> None:
         self.woken = 0
 
+    def broken(self) -> None:
+        raise AssertionError("its changed() does not fail")
+
     def changed(self) -> None:
         self.woken += 1
 

@@ -85,6 +85,14 @@ def test_records_of_a_batch_are_torn_together(store: RocksStore, tmp_path: Path)
             assert records_in(recovered) == (6 if cut == whole else 5)
 
 
+def test_notes_that_a_crash_left_half_written_are_passed_over(store: RocksStore, tmp_path: Path) -> None:
+    """RocksDB writes its options under another name first."""
+    append_records(store, range(5))
+    torn = crash(store, tmp_path / "torn")
+    (torn / "rocks" / "OPTIONS-000999.dbtmp").write_bytes(b"[Vers")
+    assert reopened(torn) == 5
+
+
 # Damage to the log
 
 

@@ -68,6 +68,10 @@ def grow(directory: Path, number: int, data: bytes = b"x") -> Path:
     return path
 
 
+def refuse() -> list[int]:
+    raise OSError(24, "Too many open files")
+
+
 def read_mark(directory: Path) -> tuple[int, dict[int, int]]:
     data = (directory / "SYNCED").read_bytes()
     last_change, count = struct.unpack_from("<QQ", data)
@@ -226,6 +230,19 @@ def test_the_torn_end_of_a_log_is_never_vouched_for(directory: Path) -> None:
     assert read_mark(directory) == (3, {4: len(RECORD), 9: len(RECORD), 11: 2 * len(RECORD)})
     log.close()
     WriteAheadLog(directory).verify()
+
+
+def test_a_failed_write_is_noted_even_when_the_directory_cannot_be_read(
+    log: WriteAheadLog, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grow(directory, 9, RECORD)
+    log.open(1)
+    grow(directory, 9, b"torn")
+    with monkeypatch.context() as broken:
+        broken.setattr(log, "_numbers", refuse)
+        log.write_failed()
+    log.sync(1)
+    assert read_mark(directory) == (1, {9: len(RECORD)})
 
 
 @pytest.mark.parametrize("mark", [None, b"", b"half a mark"])

@@ -7,7 +7,7 @@ from typing import Final
 
 from perennial.http.crowding import TurnedAway, is_event_source
 from perennial.http.errors import fail, reject
-from perennial.http.exchange import Exchange, Headers, SharedChunk
+from perennial.http.exchange import FAILED, Exchange, Headers, SharedChunk
 from perennial.protocol import headers as h
 from perennial.protocol.conditional import NO_STORE, make_etag
 from perennial.protocol.cursors import next_cursor
@@ -136,6 +136,10 @@ class LongPoll:
     def changed(self) -> None:
         # Re-read everything: between the change and now the stream may have moved on, closed or gone.
         self._answer_if_ready()
+
+    def broken(self) -> None:
+        self._leave()
+        fail(self._exchange, 500, "INTERNAL_ERROR", FAILED)
 
     def finish(self) -> None:
         """Nothing came: say where the tail is, and that the reader has everything before it."""
@@ -277,6 +281,10 @@ class SseReader:
             if state.closed and self._position == state.tail:
                 self.finish()
                 return
+
+    def broken(self) -> None:
+        self._leave()
+        self._exchange.abort()
 
     def finish(self) -> None:
         """End on an event boundary; the client resumes from the last control event."""

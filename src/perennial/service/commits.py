@@ -249,14 +249,14 @@ class Committer:
                 raise self.failure
             self._store.write(self._encode(commit))
         except StoreError as error:
-            self._fail(commit, error)
             self.schedule()
+            self._fail(commit, error)
             return
         except Exception as error:
             # A mistake of ours. Whoever waits for this commit hears of it, and the next one is not lost too.
             log.exception("a commit could not be written")
-            self._fail(commit, error)
             self.schedule()
+            self._fail(commit, error)
             return
         self._flight = commit
         try:

@@ -49,8 +49,7 @@ class FeedSealer:
     def step(self, pressed: bool = False) -> bool:
         """A millisecond of work; False when there was nothing to do, or, if requests press, to do now."""
         if self._pass is None:
-            least = PATIENT_VALUES if pressed else 0
-            bucket = next((each for each in self._waiting if self._unsealed[each] >= least), None)
+            bucket = next((each for each in self._waiting if not pressed or self._cannot_wait(each)), None)
             if bucket is None:
                 return False
             del self._waiting[bucket]
@@ -60,6 +59,9 @@ class FeedSealer:
             # Done, or the bucket was deleted meanwhile: its feed must not come back.
             self._pass = None
         return True
+
+    def _cannot_wait(self, bucket: str) -> bool:
+        return self._unsealed[bucket] >= PATIENT_VALUES or self._much_is_dead(bucket)
 
     def _born(self, bucket: str) -> int | None:
         """Tells a bucket from a later one of the same name."""

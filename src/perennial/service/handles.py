@@ -4,6 +4,7 @@ A handle has two states. `accepted` is what the next command is judged against; 
 become durable, all that readers ever see. States are values, so undoing a failed commit is one assignment.
 """
 
+import logging
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -12,6 +13,8 @@ from perennial.store.feedlog import TableRow
 from perennial.store.interface import Store
 from perennial.store.keys import parse_stream_key
 
+log = logging.getLogger("perennial.handles")
+
 IDLE_HANDLES: Final = 20_000
 
 
@@ -19,6 +22,9 @@ class Watcher(Protocol):
     """A live reader: told when what it can see has changed."""
 
     def changed(self) -> None: ...
+
+    def broken(self) -> None:
+        """`changed` has raised: end the read so that the reader notices."""
 
 
 class Flight(Protocol):
@@ -94,6 +100,16 @@ class StreamHandle:
         # The disk never confirmed a change that the store would show: only this handle knows better.
         self.unsure = False
         self.used = True
+
+    def tell_watchers(self) -> None:
+        """What can be seen has changed."""
+        for watcher in tuple(self.watchers):
+            try:
+                watcher.changed()
+            except Exception:
+                # The store has lost something, most likely, and the others still have to hear of the rest.
+                log.exception("a live read of %s/%s failed", self.bucket, self.name)
+                watcher.broken()
 
     @property
     def pending(self) -> bool:

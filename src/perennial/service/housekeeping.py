@@ -17,7 +17,7 @@ IDLE_SECONDS: Final = 0.2
 # While there is work, most of the loop's time still belongs to requests.
 BUSY_SECONDS: Final = 0.004
 # Of the loop's time. If requests want more than this, what can wait does.
-PRESSING_SHARE: Final = 0.5
+PRESSING_SHARE: Final = 0.75
 
 
 class Housekeeper:
@@ -28,6 +28,7 @@ class Housekeeper:
         self._pressed = False
         self._sealer = Sealer(service.store)
         service.on_growth = self._sealer.grew
+        service.on_scattered = self._sealer.hurry
         feed_sealer = FeedSealer(service.store, service.buckets, service.feed, service.graves)
         service.feed.on_growth = feed_sealer.grew
         self._steps = (

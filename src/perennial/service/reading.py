@@ -23,12 +23,13 @@ NOT_A_BOUNDARY = Malformed(
 class Chunk:
     """Consecutive data of a stream. For JSON streams `pieces` are messages, otherwise any cut of bytes."""
 
-    __slots__ = ("end", "pieces", "start")
+    __slots__ = ("end", "pieces", "scattered", "start")
 
-    def __init__(self, start: int, end: int, pieces: list[memoryview]) -> None:
+    def __init__(self, start: int, end: int, pieces: list[memoryview], scattered: bool = False) -> None:
         self.start = start
         self.end = end
         self.pieces = pieces
+        self.scattered = scattered  # in so many small records that the rest is left for another read
 
 
 def read_chunk(store: Store, state: StreamState, start: int, limit: int) -> Chunk | Malformed:
@@ -74,6 +75,8 @@ def stored_blocks(store: Store, state: StreamState, start: int, end: int) -> Ite
         for block in store.blocks(segment_id, low, high):
             if block.start > position:
                 break
+            if block.end <= position:
+                continue  # sealed since this walk began, and what holds it was hot: see `hot_blocks`
             yield low, high, block
             position = block.end
         if position < high:
@@ -94,14 +97,16 @@ def _read_bytes(store: Store, state: StreamState, start: int, limit: int) -> Chu
     for low, high, block in islice(blocks, BLOCKS_PER_CHUNK):
         pieces.append(block.cut(low, high))
         position = min(high, block.end)
-    return Chunk(start, position, pieces)
+    return Chunk(start, position, pieces, len(pieces) == BLOCKS_PER_CHUNK)
 
 
 def _read_messages(store: Store, state: StreamState, start: int, limit: int) -> Chunk | Malformed:
     pieces: list[memoryview] = []
     position = start
+    count = 0
     blocks = stored_blocks(store, state, start, state.tail)
     for low, high, block in islice(blocks, BLOCKS_PER_CHUNK):
+        count += 1
         if block.start < low and not block.is_boundary(low):
             return NOT_A_BOUNDARY
         first, last = block.message_range(low, high)
@@ -110,4 +115,4 @@ def _read_messages(store: Store, state: StreamState, start: int, limit: int) -> 
                 return Chunk(start, position, pieces)
             pieces.append(message)
             position += len(message)
-    return Chunk(start, position, pieces)
+    return Chunk(start, position, pieces, count == BLOCKS_PER_CHUNK)

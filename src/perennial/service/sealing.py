@@ -3,8 +3,8 @@
 Reading many small records costs about a microsecond each; a block of the same bytes is one read. A stream
 is sealed when enough has gathered behind its last block, in steps that each take about a millisecond.
 
-Sealing takes a fifth as long as taking the records in. While requests want all of the loop's time it waits,
-but not for ever: readers would come to feel it.
+Sealing takes a fifth as long as taking the records in. While requests want nearly all of the loop's time it
+waits, unless a reader has met so many small records that it is worth it now.
 """
 
 import logging
@@ -23,9 +23,6 @@ BLOCK_BYTES: Final = 1 << 20
 BLOCK_RECORDS: Final = 1024
 # Records of this size read well as they are; rewriting them would only wear the disk.
 LARGE_RECORD_BYTES: Final = 64 * 1024
-# As much of one stream may wait for a quiet moment.
-PATIENT_BYTES: Final = 8 * BLOCK_BYTES
-PATIENT_RECORDS: Final = 8 * BLOCK_RECORDS
 RECORDS_PER_STEP: Final = 512
 
 
@@ -33,7 +30,7 @@ class Sealer:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._waiting: dict[StreamHandle, None] = {}
-        # Those of them that have waited long enough.
+        # Those of them that somebody reads.
         self._urgent: dict[StreamHandle, None] = {}
         self._run: _Run | None = None
 
@@ -49,12 +46,16 @@ class Sealer:
                 except StoreError as error:  # no reason to keep the others' readers waiting
                     log.error("%s/%s cannot be sealed: %s", handle.bucket, handle.name, error)
                     continue
-            records, size = handle.unsealed, state.tail - handle.sealed_until
-            if records >= BLOCK_RECORDS or size >= BLOCK_BYTES:
+            if handle.unsealed >= BLOCK_RECORDS or state.tail - handle.sealed_until >= BLOCK_BYTES:
                 self._waiting[handle] = None
                 handle.sealing = True
-                if records >= PATIENT_RECORDS or size >= PATIENT_BYTES:
-                    self._urgent[handle] = None
+
+    def hurry(self, handle: StreamHandle) -> None:
+        """A reader has found it in many small records, more than have been counted since it was loaded."""
+        handle.unsealed = max(handle.unsealed, BLOCK_RECORDS)
+        self.grew((handle,))
+        if handle in self._waiting:
+            self._urgent[handle] = None
 
     def step(self, pressed: bool = False) -> bool:
         """A millisecond of work; False when there was nothing to do, or, if requests press, to do now."""
@@ -71,10 +72,11 @@ class Sealer:
         del self._waiting[handle]
         self._urgent.pop(handle, None)
         state = handle.visible
-        if state is None or handle.sealed_until is None or state.tail <= handle.sealed_until:
+        sealed = handle.sealed_until
+        if state is None or sealed is None or state.tail <= sealed or _is_replaced(handle, state.id):
             handle.sealing = False
             return None
-        source = self._store.block_values(state.id, handle.sealed_until, state.tail)
+        source = self._store.block_values(state.id, sealed, state.tail)
         return _Run(handle, state.id, source)
 
     def _go_on(self, run: "_Run") -> None:
@@ -89,7 +91,7 @@ class Sealer:
 
     def _finish(self, run: "_Run") -> None:
         handle, state = run.handle, run.handle.visible
-        if state is None or state.id != run.stream_id or not run.values:
+        if state is None or state.id != run.stream_id or _is_replaced(handle, state.id) or not run.values:
             return  # deleted meanwhile
         if run.first + payload_bytes(run.first, run.values[0]) <= state.earliest and not state.forks:
             return  # trimmed meanwhile: the merged block would bring back what is gone
@@ -103,6 +105,11 @@ class Sealer:
         handle.sealed_until = run.end
         handle.unsealed = max(0, handle.unsealed - len(run.values))
         self.grew((handle,))
+
+
+def _is_replaced(handle: StreamHandle, stream_id: int) -> bool:
+    """Then it speaks of the stream to come: how far that is sealed, and how many records follow."""
+    return handle.accepted is None or handle.accepted.id != stream_id
 
 
 class _Run:

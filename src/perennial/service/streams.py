@@ -66,6 +66,8 @@ class StreamService:
         self.held: Counter[int] = Counter()
         # Told of the streams whose data grew; sealing hooks in here.
         self.on_growth: Callable[[Iterable[StreamHandle]], None] = lambda handles: None
+        # Told of those that a reader found in many small records, and so is sealing.
+        self.on_scattered: Callable[[StreamHandle], None] = lambda handle: None
         # None: buckets may grow as long as the disk does.
         self.quotas: Quotas | None = None
         # By bucket: told of a stream about to be closed, while its last words can still be written.
@@ -112,7 +114,10 @@ class StreamService:
             return StreamMissing()
         if start < state.earliest:
             return OffsetTrimmed(state.earliest)
-        return read_chunk(self.store, state, start, limit)
+        chunk = read_chunk(self.store, state, start, limit)
+        if isinstance(chunk, Chunk) and chunk.scattered:
+            self.on_scattered(handle)
+        return chunk
 
     def hold(self, *ids: int) -> Callable[[], None]:
         """Keep what is stored under these ids until the returned function is called."""
@@ -382,8 +387,7 @@ class StreamService:
             if handle.shared:
                 handle.shared.clear()
             if handle.watchers:
-                for watcher in tuple(handle.watchers):
-                    watcher.changed()
+                handle.tell_watchers()
             if handle.visible is None:
                 self.handles.forget(handle)
         self.on_growth(handles)

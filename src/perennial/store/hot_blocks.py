@@ -2,7 +2,8 @@
 
 RocksDB's own cache holds them too, but taking a value out of it copies the value: for a mebibyte that was
 half the time of a read. A block of this size is never rewritten under its key (sealing leaves large records
-alone, and what it has sealed as well), so a key that is still there means the same bytes.
+alone, and what it has sealed as well), so a key that is still there means the same bytes. A walk that began
+before a run was sealed, though, finds the sealed block at the run's first key, and then its records as well.
 """
 
 from typing import Final

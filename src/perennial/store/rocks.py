@@ -402,7 +402,9 @@ class RocksStore:
 
 def _check_manifest(rocks: Path) -> None:
     """RocksDB notes twice which tables it has. A MANIFEST that lost its end knows fewer, and would open."""
-    notes = sorted(rocks.glob("OPTIONS-*"), key=lambda path: int(path.name.partition("-")[2]))
+    # A crash may leave one half-written, under a name of its own.
+    notes = [path for path in rocks.glob("OPTIONS-*") if path.name.partition("-")[2].isdecimal()]
+    notes.sort(key=lambda path: int(path.name.partition("-")[2]))
     if not notes:
         return
     noted = set(_FAMILY_NOTE.findall(notes[-1].read_text()))

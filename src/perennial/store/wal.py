@@ -118,7 +118,11 @@ class WriteAheadLog:
 
     def write_failed(self) -> None:
         """Part of a record may have got into the log."""
-        self._torn = max(self._numbers(), default=-1)
+        try:
+            numbers = self._numbers()
+        except OSError:  # no more files may be opened, say
+            numbers = [self._current, *self._lengths]
+        self._torn = max(numbers, default=-1)
 
     def _whole_length(self, number: int, file: int) -> int:
         return self._lengths.get(number, 0) if number <= self._torn else os.fstat(file).st_size
