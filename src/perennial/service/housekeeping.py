@@ -26,6 +26,8 @@ class Housekeeper:
     def __init__(self, service: StreamService) -> None:
         # Do requests want most of the loop's time?
         self._pressed = False
+        # What tells: seconds left to requests, and how many of these the loop's thread was at work.
+        self._paused = self._worked = 0.0
         self._sealer = Sealer(service.store)
         service.on_growth = self._sealer.grew
         service.on_scattered = self._sealer.hurry
@@ -75,4 +77,9 @@ class Housekeeper:
         """Leave the loop to requests, and see how much of it they take."""
         began, worked = monotonic(), thread_time()
         await asyncio.sleep(seconds)
-        self._pressed = thread_time() - worked > PRESSING_SHARE * (monotonic() - began)
+        self._paused += monotonic() - began
+        self._worked += thread_time() - worked
+        # Not after each short pause: requests come in bursts, and wait together for the disk.
+        if self._paused >= IDLE_SECONDS:
+            self._pressed = self._worked > PRESSING_SHARE * self._paused
+            self._paused = self._worked = 0.0
