@@ -38,6 +38,16 @@ def run_until(world: World, condition: Callable[[], bool]) -> None:
     world.loop.run_until_complete(wait())
 
 
+def write_ten_records(world: World) -> int:
+    """The stream's id."""
+    created = world.create()
+    assert created.state is not None
+    stream_id = created.state.id
+    for number in range(10):
+        world.append(body=b"%d" % number)
+    return stream_id
+
+
 async def keep_the_loop_busy() -> None:
     while True:
         ends = time.thread_time() + 0.005
@@ -59,11 +69,7 @@ def test_expired_streams_go_and_their_data_with_them(at_work: World) -> None:
 
 def test_small_records_are_sealed(at_work: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sealing, "BLOCK_RECORDS", 10)
-    created = at_work.create()
-    assert created.state is not None
-    stream_id = created.state.id
-    for number in range(10):
-        at_work.append(body=b"%d" % number)
+    stream_id = write_ten_records(at_work)
     run_until(at_work, lambda: at_work.stored_blocks(stream_id) == 1)
     assert at_work.read() == b"0123456789"
 
@@ -85,11 +91,7 @@ def test_sealing_waits_while_requests_take_the_loops_time(
     monkeypatch.setattr(housekeeping, "monotonic", time.thread_time)
     run_until(at_work, lambda: told[-2:] == [True, True])
     monkeypatch.setattr(sealing, "BLOCK_RECORDS", 10)
-    created = at_work.create()
-    assert created.state is not None
-    stream_id = created.state.id
-    for number in range(10):
-        at_work.append(body=b"%d" % number)
+    stream_id = write_ten_records(at_work)
     told.clear()
     run_until(at_work, lambda: len(told) >= 10)
     assert at_work.stored_blocks(stream_id) == 10

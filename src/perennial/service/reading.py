@@ -75,8 +75,6 @@ def stored_blocks(store: Store, state: StreamState, start: int, end: int) -> Ite
         for block in store.blocks(segment_id, low, high):
             if block.start > position:
                 break
-            if block.end <= position:
-                continue  # sealed since this walk began, and what holds it was hot: see `hot_blocks`
             yield low, high, block
             position = block.end
         if position < high:

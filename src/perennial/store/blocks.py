@@ -126,15 +126,8 @@ def encode_appends(
     entries: Iterable[Entry], positions: Iterable[int], time_us: int
 ) -> list[tuple[int, int, bytes]]:
     """Of a commit's entries those with data, as blocks: the stream, the offset and the value."""
-    pack = _SINGLE.pack  # most have one message, and a call for each of them would be felt
     return [
-        (
-            row[0],
-            offset,
-            pack(VERSION, closes, 0, 1, 1, position, time_us, 0, len(payload)) + payload
-            if len(ends) == 1
-            else encode_append(position, time_us, payload, ends, closes),
-        )
+        (row[0], offset, encode_append(position, time_us, payload, ends, closes))
         for position, (row, offset, payload, ends, closes) in zip(positions, entries, strict=False)
         if payload
     ]

@@ -110,7 +110,7 @@ class Store(Protocol):
     def producer(self, stream_id: int, producer_id: str) -> ProducerState | None: ...
 
     def blocks(self, stream_id: int, start: int, end: int) -> Iterator[Block]:
-        """The stored blocks that overlap [start, end), in order."""
+        """The stored blocks that overlap [start, end), in order and no byte twice."""
 
     def block_values(self, stream_id: int, start: int, end: int) -> Iterator[tuple[int, bytes]]:
         """The blocks that begin in [start, end) as they are stored, with their offsets: all as they were when

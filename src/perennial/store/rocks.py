@@ -182,8 +182,10 @@ class RocksStore:
             if block is None:
                 block = Block(keys.parse_block_key(key)[1], iterator.value())
                 self._hot_blocks.keep(key, block)
+            # To a walk that began before a run was sealed, a hot block may hold what comes next as well.
             if block.end > start:
                 yield block
+                start = block.end
             iterator.next()
         _raise_if_broken(iterator)
 

@@ -17,14 +17,14 @@ def find_broken_record(log: Path, length: int) -> int | None:
     """Where the first record begins that does not end where one can, of those in the first `length` bytes."""
     with log.open("rb") as file:
         for start in range(0, length, BLOCK_BYTES):
-            end = min(BLOCK_BYTES, length - start)
-            broken = _find_in_block(file.read(end), end)
+            broken = _find_in_block(file.read(min(BLOCK_BYTES, length - start)))
             if broken is not None:
                 return start + broken
     return None
 
 
-def _find_in_block(block: bytes, end: int) -> int | None:
+def _find_in_block(block: bytes) -> int | None:
+    end = len(block)
     at = before = 0
     while at + HEADER_BYTES <= end:
         if not block[at + 6]:
