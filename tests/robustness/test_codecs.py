@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from perennial.protocol.state import ProducerState, StreamState
 from perennial.service.checking_feed import FeedTally
 from perennial.store import keys
+from perennial.store.additions import Additions, Entry
 from perennial.store.blocks import Block, encode_append
 from perennial.store.errors import StoreCorrupt, StoreError
-from perennial.store.feedlog import Entry, FeedBlock, encode_commit, positions_of
+from perennial.store.feedlog import FeedBlock, encode_commit
 from perennial.store.interface import StreamRow
 from perennial.store.rocks import RocksStore, _bucket_row, _producer_state, _stream_row
 
@@ -25,7 +26,7 @@ def _feed_value() -> bytes:
     for number in range(1, 4):
         row = (number, b"stream-%d" % number, b"text/plain")
         entries.append((row, 0, b"abcdef", [2, 6], number == 3))
-    return encode_commit(entries, positions_of(entries, 1), 12345)
+    return encode_commit(Additions(entries, 1), 12345)
 
 
 BLOCK = encode_append(7, 8, b"hello world", [5, 11])

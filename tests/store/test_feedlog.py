@@ -7,16 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perennial.service.feed_rows import expand
-from perennial.store.feedlog import (
-    INLINE_LIMIT,
-    POINTER,
-    Entry,
-    FeedBlock,
-    encode_commit,
-    merge,
-    positions_of,
-    table_row,
-)
+from perennial.store.additions import Additions, Entry, table_row
+from perennial.store.feedlog import INLINE_LIMIT, POINTER, FeedBlock, encode_commit, merge
 
 # (position, stream, offset, payload or None for a bare close or "elsewhere", closed)
 Row = tuple[int, int, int, Any, bool]
@@ -44,9 +36,9 @@ def build(commits: list[list[tuple[int, list[bytes], bool]]]) -> tuple[list[Feed
             rows += _expected(position, stream, offset, messages, closed)
             position += len(messages) or 1
             tails[stream] = offset + len(payload)
-        positions = positions_of(entries, position_before)
-        assert positions[-1] == position
-        blocks.append(FeedBlock(encode_commit(entries, positions, time_us=5)))
+        added = Additions(entries, position_before)
+        assert added.next_position == position
+        blocks.append(FeedBlock(encode_commit(added, time_us=5)))
     return blocks, rows
 
 

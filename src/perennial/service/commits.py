@@ -22,9 +22,10 @@ from perennial.service.clock import Clock
 from perennial.service.handles import StreamHandle
 from perennial.service.measures import CommitMeasures
 from perennial.service.rows import Rows
+from perennial.store.additions import Additions, Entry, TableRow, table_row
 from perennial.store.blocks import encode_appends
 from perennial.store.errors import StoreError, StoreFull
-from perennial.store.feedlog import Entry, TableRow, encode_commit, positions_of, table_row
+from perennial.store.feedlog import encode_commit
 from perennial.store.interface import Batch, Store
 
 log = logging.getLogger("perennial.commits")
@@ -386,12 +387,12 @@ class Committer:
 
     def _encode_entries(self, commit: Commit, batch: Batch, now_us: int) -> None:
         for bucket, entries in commit.entries.items():
-            positions = positions_of(entries, self._buckets.next_position(bucket))
-            batch.put_blocks(encode_appends(entries, positions, now_us))
-            batch.put_feed(bucket, positions[0], encode_commit(entries, positions, now_us))
-            size = sum([len(payload) for _, _, payload, _, _ in entries])
-            self._buckets.advance(bucket, positions[-1], size)
-            commit.positions[bucket] = positions[-1]
+            added = Additions(entries, self._buckets.next_position(bucket))
+            batch.put_blocks(encode_appends(added, now_us))
+            batch.put_feed(bucket, added.positions[0], encode_commit(added, now_us))
+            size = sum(added.sizes)
+            self._buckets.advance(bucket, added.next_position, size)
+            commit.positions[bucket] = added.next_position
             commit.size += size
 
 

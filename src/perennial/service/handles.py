@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from perennial.protocol.state import ProducerState, StreamState
-from perennial.store.feedlog import TableRow
+from perennial.store.additions import TableRow
 from perennial.store.interface import Store
 from perennial.store.keys import parse_stream_key
 

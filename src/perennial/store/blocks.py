@@ -13,12 +13,12 @@ Both have one form, so readers never ask which they hold:
 
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Literal
 
+from perennial.store.additions import Additions
 from perennial.store.errors import StoreCorrupt
-from perennial.store.feedlog import Entry
 
 VERSION = 1
 
@@ -122,13 +122,12 @@ def encode_append(
     return b"".join((head, struct.pack(f"<QQI{count}I", position, time_us, 0, *ends), payload))
 
 
-def encode_appends(
-    entries: Iterable[Entry], positions: Iterable[int], time_us: int
-) -> list[tuple[int, int, bytes]]:
-    """Of a commit's entries those with data, as blocks: the stream, the offset and the value."""
+def encode_appends(added: Additions, time_us: int) -> list[tuple[int, int, bytes]]:
+    """What has data, as blocks: the stream, the offset and the value."""
+    columns = (added.rows, added.offsets, added.positions, added.payloads, added.ends, added.closes)
     return [
         (row[0], offset, encode_append(position, time_us, payload, ends, closes))
-        for position, (row, offset, payload, ends, closes) in zip(positions, entries, strict=False)
+        for row, offset, position, payload, ends, closes in zip(*columns, strict=True)
         if payload
     ]
 

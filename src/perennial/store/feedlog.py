@@ -25,12 +25,13 @@ The table of streams is laid out by column too: a merged value has nearly as man
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from perennial.store.additions import Additions
 from perennial.store.errors import StoreCorrupt
 
 VERSION: Final = 1
@@ -42,53 +43,35 @@ _HEAD: Final = struct.Struct("<BBHIIIII")
 
 Numbers = npt.NDArray[Any]
 
-TableRow = tuple[int, bytes, bytes]
-"""A stream as entries refer to it: id, name, content type."""
 
-
-def table_row(stream_id: int, name: str, content_type: str) -> TableRow:
-    """The same for all of a stream's life, so callers keep it."""
-    return stream_id, name.encode(), content_type.encode("latin-1")
-
-
-Entry = tuple[TableRow, int, bytes, Sequence[int], bool]
-"""What one append or close adds: the stream, the offset where it begins, the payload, the messages' ends
-relative to it, and whether it closes the stream."""
-
-
-def positions_of(entries: Sequence[Entry], first: int) -> list[int]:
-    """Where the entries begin, and behind them the next free position: one is taken per message, and one by
-    a bare close."""
-    return list(accumulate([len(ends) or 1 for _, _, _, ends, _ in entries], initial=first))
-
-
-def encode_commit(entries: Sequence[Entry], positions: Sequence[int], time_us: int) -> bytes:
-    """One commit's entries for one bucket. By column and not by entry: this is on every append's path."""
-    rows, offsets, payloads, ends, closes = zip(*entries, strict=True)
-    indices: dict[TableRow, int] = {}
-    streams = [indices.setdefault(row, len(indices)) for row in rows]
-    ids, names, types = zip(*indices, strict=True)
+def encode_commit(added: Additions, time_us: int) -> bytes:
+    """A feed value with what one commit added."""
+    number = len(added.rows)
+    table = {row[0]: row for row in added.rows}
+    streams: Sequence[int] = range(number)
+    if len(table) < number:
+        indices = {stream_id: index for index, stream_id in enumerate(table)}
+        streams = [indices[row[0]] for row in added.rows]
+    ids, names, types = zip(*table.values(), strict=True)
     type_indices = {content_type: index for index, content_type in enumerate(dict.fromkeys(types))}
-    sizes = [len(payload) for payload in payloads]
-    counts = [len(each) for each in ends]
-    lengths = sizes if counts.count(1) == len(counts) else _lengths(ends)
-    kinds = bytes(closes)  # CLOSES is what True is
-    if max(sizes) >= INLINE_LIMIT:
+    lengths = added.sizes if added.single else _lengths(added.ends)
+    kinds, payloads = bytes(added.closes), added.payloads  # CLOSES is what True is
+    if max(added.sizes) >= INLINE_LIMIT:
         kinds = bytes(
-            [kind | POINTER * (size >= INLINE_LIMIT) for kind, size in zip(kinds, sizes, strict=True)]
+            [kind | POINTER * (size >= INLINE_LIMIT) for kind, size in zip(kinds, added.sizes, strict=True)]
         )
         payloads = tuple(payload for payload in payloads if len(payload) < INLINE_LIMIT)
     return _encode(
-        len(rows),
+        number,
         len(lengths),
         len(ids),
         (
-            struct.pack(f"<{len(rows)}Q", *positions[: len(rows)]),
-            struct.pack("<Q", time_us) * len(rows),
-            struct.pack(f"<{len(rows)}Q", *offsets),
+            struct.pack(f"<{number}Q", *added.positions),
+            struct.pack("<Q", time_us) * number,
+            struct.pack(f"<{number}Q", *added.offsets),
             struct.pack(f"<{len(ids)}Q", *ids),
-            struct.pack(f"<{len(rows)}I", *streams),
-            struct.pack(f"<{len(rows)}I", *counts),
+            struct.pack(f"<{number}I", *streams),
+            struct.pack(f"<{number}I", *added.counts),
             struct.pack(f"<{len(lengths)}I", *lengths),
             struct.pack(f"<{len(ids)}H", *map(len, names)),
             struct.pack(f"<{len(ids)}H", *[type_indices[content_type] for content_type in types]),

@@ -30,9 +30,11 @@ class RocksBatch:
         self.raw.delete(key, self._families["streams"])
 
     def put_blocks(self, blocks: Iterable[tuple[int, int, bytes]]) -> None:
-        put, family = self.raw.put, self._families["blocks"]
+        # Where a row goes that does not say it; all others do. It saves 0.05 of 0.17 µs each.
+        self.raw.set_default_column_family(self._families["blocks"])
+        put, block_key = self.raw.put, keys.block_key
         for stream_id, offset, value in blocks:
-            put(keys.block_key(stream_id, offset), value, family)
+            put(block_key(stream_id, offset), value)
 
     def put_producer(self, stream_id: int, producer_id: str, state: ProducerState) -> None:
         self.raw.put(keys.producer_key(stream_id, producer_id), _encode(state), self._families["producers"])
