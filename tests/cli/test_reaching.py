@@ -266,8 +266,12 @@ def test_someone_who_hangs_up_without_an_answer(tmp_path: Path) -> None:
         ("tail", "x"),
         ("head", "x"),
         ("close", "x", "-d", "y"),
+        ("close", "x"),
+        ("rm", "x"),
+        ("rm", "--force", "x"),
+        ("fork", "source", "x"),
     ],
-    ids=lambda arguments: arguments[0],
+    ids=" ".join,
 )
 def test_a_web_server_has_no_streams(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     with web_server() as url:
@@ -276,7 +280,21 @@ def test_a_web_server_has_no_streams(tmp_path: Path, arguments: tuple[str, ...])
     assert f"{url}/v1/stream/x is not a stream" in ended.err
 
 
-@pytest.mark.parametrize("arguments", [("ls",), ("ls", "--long"), ("bootstrap", "x"), ("backup", "URL", "b")])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("ls",),
+        ("ls", "--long"),
+        ("bootstrap", "x"),
+        ("snapshot", "x"),
+        ("snapshot", "x", "-p", "-", "-o", "0000000000000001"),
+        ("bucket", "create", "abcd"),
+        ("bucket", "show", "abcd"),
+        ("bucket", "rm", "abcd"),
+        ("backup", "URL", "b"),
+    ],
+    ids=" ".join,
+)
 def test_a_web_server_is_not_taken_for_perennial(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     with web_server() as url:
         ended = Command(url, tmp_path)(*(url if word == "URL" else word for word in arguments))

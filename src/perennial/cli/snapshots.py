@@ -1,12 +1,15 @@
 """`snapshot` and `bootstrap` (Perennial only)."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from perennial.cli.exits import Code, die, say
 from perennial.cli.options import DEFAULT_URL, Bucket, Name, Token, Url
+
+if TYPE_CHECKING:
+    from perennial.cli.session import Reply, Session
 
 
 def register(app: typer.Typer) -> None:
@@ -36,16 +39,17 @@ def snapshot(
         if publish is None:
             found = session.request("GET", session.part_of(name, "snapshot"), accept=(200, 307))
             if found.status == 307:
-                token_of = found.headers["stream-snapshot-offset"]
-                found = session.request("GET", session.part_of(name, "snapshot", token_of))
+                found = session.request("GET", session.part_of(name, "snapshot", _offset_of(session, found)))
+            offset = _offset_of(session, found)
             _write(found.body)
-            say(f"snapshot at offset {found.headers.get('stream-snapshot-offset', 'unknown')}")
+            say(f"snapshot at offset {offset}")
             return
         if offset is None:
             die("say with --offset what the snapshot stands for", Code.USAGE, "perennial head shows the tail")
         content = _read(publish)
         kind = content_type or "application/octet-stream"
-        session.request("PUT", session.part_of(name, "snapshot", offset), {"content-type": kind}, content)
+        address = session.part_of(name, "snapshot", offset)
+        _offset_of(session, session.request("PUT", address, {"content-type": kind}, content))
         say(f"published {len(content)} bytes as the snapshot of {name} at {offset}")
 
 
@@ -78,6 +82,14 @@ def bootstrap(
     else:
         _write(b"".join([_ended(parts[0][0], folded) if folded else b"", *updates]))
     say(_summary(reply.headers["stream-snapshot-offset"], len(updates), reply.headers["stream-next-offset"]))
+
+
+def _offset_of(session: "Session", reply: "Reply") -> str:
+    """Ends the command if the answer is not about a snapshot."""
+    offset = reply.headers.get("stream-snapshot-offset")
+    if offset is None:
+        raise session.not_perennial("about a snapshot")
+    return offset
 
 
 def _summary(snapshot: str, messages: int, next_offset: str) -> str:

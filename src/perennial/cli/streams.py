@@ -169,7 +169,8 @@ def close(
             found = session.expect_stream(address, session.request("HEAD", address))
             headers["content-type"] = found.headers["content-type"]
         reply = session.request("POST", address, headers, os.fsencode(data or ""))
-    say(f"closed {name} at {reply.headers.get('stream-next-offset', 'its end')}")
+        tail = session.expect_stream(address, reply).headers["stream-next-offset"]
+    say(f"closed {name} at {tail}")
 
 
 def rm(
@@ -184,8 +185,7 @@ def rm(
     with _session(url, token, bucket) as session:
         for name in names:
             try:
-                accepted = (200, 204, 404, 410) if force else (200, 204)
-                reply = session.request("DELETE", session.stream(name), accept=accepted)
+                gone = _delete(session, session.stream(name), force)
             except Trouble as trouble:
                 # The others are still asked for; the last failure decides the exit code.
                 if last is not None:
@@ -194,9 +194,17 @@ def rm(
                 if trouble.code == Code.UNREACHABLE:
                     break
             else:
-                say(f"deleted {name}" if reply.status in (200, 204) else f"{name} was not there")
+                say(f"deleted {name}" if gone else f"{name} was not there")
     if last is not None:
         raise last
+
+
+def _delete(session: "Session", address: str, force: bool) -> bool:
+    """False if it was not there, and that is fine."""
+    reply = session.request("DELETE", address, accept=(200, 204, 404, 410) if force else (200, 204))
+    if reply.status == 200:  # as many a web server says of anything
+        die(f"{session.shown(address)} is not a stream: deleting one is answered with 204", Code.NOT_FOUND)
+    return reply.status == 204
 
 
 def fork(
@@ -217,5 +225,6 @@ def fork(
             headers["stream-fork-offset"] = offset
         if sub_offset is not None:
             headers["stream-fork-sub-offset"] = str(sub_offset)
-        reply = session.request("PUT", session.stream(name), headers)
-    say(f"{name} goes on from {source} at {reply.headers.get('stream-next-offset', 'its tail')}")
+        address = session.stream(name)
+        reply = session.expect_stream(address, session.request("PUT", address, headers))
+    say(f"{name} goes on from {source} at {reply.headers['stream-next-offset']}")
