@@ -54,6 +54,27 @@ def test_an_identity_that_is_too_fast_is_told_when_to_come_back(tmp_path: Path) 
             assert {answer.status_code for answer in answers} == {401, 429}, "guessing is slow too"
 
 
+def test_an_event_source_that_is_too_fast_is_sent_home_in_a_way_that_it_comes_back(tmp_path: Path) -> None:
+    place = "/v1/stream/s?offset=-1&live=sse"
+    with OperatedServer(tmp_path, "rate_requests = 2") as server, server.client() as client:
+        client.put("/v1/stream/s", headers=TEXT).raise_for_status()
+        while client.head("/v1/stream/s").status_code != 429:
+            pass
+        asked_at = time.monotonic()
+        with client.stream("GET", place, headers=AS_EVENT_SOURCE) as sent_home:
+            assert sent_home.status_code == 200
+            assert sent_home.headers["content-type"] == "text/event-stream"
+            assert sent_home.headers["access-control-allow-origin"] == "*"
+            assert sent_home.read() == b": slow down: try again in 1 s\n\n"
+        assert time.monotonic() - asked_at >= 1
+        with client.stream("GET", place, headers=AS_EVENT_SOURCE) as follower:
+            assert next(follower.iter_lines()) == "event: control", "it is welcome again"
+        while client.head("/v1/stream/s").status_code != 429:
+            pass
+        poll = client.get(place.replace("sse", "long-poll"), headers=AS_EVENT_SOURCE)
+        assert code(poll) == (429, "TOO_MANY_REQUESTS"), "pages that ask by themselves can read"
+
+
 def test_bytes_are_paid_for_in_both_directions(tmp_path: Path) -> None:
     with OperatedServer(tmp_path, "rate_bytes = 50_000") as server, server.client() as client:
         client.put("/v1/stream/s", headers=TEXT).raise_for_status()

@@ -8,6 +8,7 @@ from perennial.http.access.gate import Gate
 from perennial.http.access.identity import METRICS, BeyondScope
 from perennial.http.admin import BACKUP_PATH, AdminSurface
 from perennial.http.base import StreamSurface
+from perennial.http.crowding import WaitingRoom
 from perennial.http.errors import fail, reject
 from perennial.http.exchange import FAILED, BodySink, Exchange, Lane, Request, is_plain_write
 from perennial.http.front import REQUEST_ID, Front
@@ -62,9 +63,10 @@ class Application:
         self._traffic = Traffic()
         self._stream_tallies = self._traffic.by_method("stream")
         self._append_answers = AppendAnswers(self._stream_tallies["POST"])
-        self._front = Front(settings, self._gate, tracing)
+        self._room = WaitingRoom()
+        self._front = Front(settings, self._gate, self._room, tracing)
         self._live = LiveReads(
-            service, settings.long_poll_timeout, settings.sse_max_age, settings.max_live_readers
+            service, self._room, settings.long_poll_timeout, settings.sse_max_age, settings.max_live_readers
         )
         self._streams = StreamSurface(
             service,
@@ -153,6 +155,7 @@ class Application:
         self._pulse.stop()
         self._proxy.drain()
         self._live.drain()
+        self._room.clear()
 
     def _route(self, exchange: Exchange) -> None:
         request = exchange.request

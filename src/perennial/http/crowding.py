@@ -13,7 +13,8 @@ from perennial.http.exchange import Exchange, Headers, Request
 from perennial.protocol.headers import CONTENT_TYPE
 
 SHORTEST_WAIT_SECONDS: Final = 1.0
-LONGEST_WAIT_SECONDS: Final = 5.0
+SPREAD_SECONDS: Final = 4.0
+LONGEST_HOLD_SECONDS: Final = 25.0  # what is silent for longer, others on the way may cut off
 HEADERS: Final[Headers] = [
     (CONTENT_TYPE, b"text/event-stream"),
     (b"cache-control", b"no-store"),
@@ -24,7 +25,23 @@ HEADERS: Final[Headers] = [
 def is_event_source(request: Request) -> bool:
     """Asked the way the HTML standard has an EventSource ask? Other clients leave the cache to itself."""
     get = request.headers.get
-    return get(b"accept") == "text/event-stream" and get(b"cache-control") == "no-cache"
+    as_events = get(b"accept") == "text/event-stream" and get(b"cache-control") == "no-cache"
+    return as_events and request.method == "GET"
+
+
+class WaitingRoom:
+    """Where those wait who were turned away, until they are sent home or the server stops."""
+
+    def __init__(self) -> None:
+        self._waiting: set[TurnedAway] = set()
+
+    def take(self, exchange: Exchange, reason: str, least_seconds: float = SHORTEST_WAIT_SECONDS) -> None:
+        wait = min(least_seconds, LONGEST_HOLD_SECONDS) + random.uniform(0, SPREAD_SECONDS)  # not all at once
+        TurnedAway(exchange, self._waiting).start(reason, wait)
+
+    def clear(self) -> None:
+        for visitor in tuple(self._waiting):
+            visitor.finish()
 
 
 class TurnedAway:
@@ -37,11 +54,10 @@ class TurnedAway:
         self._waiting = waiting
         self._timer: asyncio.TimerHandle | None = None
 
-    def start(self, reason: str) -> None:
+    def start(self, reason: str, wait_seconds: float) -> None:
         self._waiting.add(self)
         self._exchange.on_closed = self._leave
-        wait = random.uniform(SHORTEST_WAIT_SECONDS, LONGEST_WAIT_SECONDS)  # not all at once
-        self._timer = asyncio.get_running_loop().call_later(wait, self.finish)
+        self._timer = asyncio.get_running_loop().call_later(wait_seconds, self.finish)
         self._exchange.begin(200, HEADERS)
         self._exchange.send(f": {reason}\n\n".encode())
 

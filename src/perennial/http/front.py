@@ -17,8 +17,9 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from perennial.http.access.gate import Gate
+from perennial.http.crowding import WaitingRoom, is_event_source
 from perennial.http.errors import fail
-from perennial.http.exchange import Exchange, Headers, Request
+from perennial.http.exchange import Exchange, Request
 from perennial.http.forwarded import TrustedProxies
 from perennial.http.observed import ObservedExchange
 from perennial.http.rates import Rates, address_name
@@ -40,8 +41,11 @@ Answer = Callable[[Exchange], None]
 
 
 class Front:
-    def __init__(self, settings: Settings, gate: Gate, tracing: Tracing | None = None) -> None:
+    def __init__(
+        self, settings: Settings, gate: Gate, room: WaitingRoom, tracing: Tracing | None = None
+    ) -> None:
         self._gate = gate
+        self._room = room
         self._tracing = tracing
         self._proxies = TrustedProxies(settings.trusted_proxies)
         self.rates = Rates(settings.rate_requests, settings.rate_bytes)
@@ -57,10 +61,21 @@ class Front:
             name = self._name(request)
             wait = self.rates.admit(name)
             if wait:
-                throttle(exchange, wait)
+                self._throttle(exchange, wait)
                 return
             self.rates.charge(name, received(request))
         answer(exchange)
+
+    def _throttle(self, exchange: Exchange, wait_seconds: float) -> None:
+        sink, exchange.request.sink = exchange.request.sink, None
+        if sink is not None:
+            sink.abandon()
+        seconds = max(1, math.ceil(wait_seconds))
+        reason = f"slow down: try again in {seconds} s"
+        if is_event_source(exchange.request) and b"live=sse" in exchange.request.query:
+            self._room.take(exchange, reason, seconds)
+        else:
+            fail(exchange, 429, "TOO_MANY_REQUESTS", reason, [(b"retry-after", b"%d" % seconds)])
 
     def observe(self, exchange: Exchange) -> Exchange:
         """Find out who is behind a proxy; see to it that the answer has an id, and is logged and paid for."""
@@ -113,15 +128,6 @@ class Front:
                 "ms": round(1000 * (time.perf_counter() - began_at), 3),
             }
             self._log.info(msgspec.json.encode(line).decode())
-
-
-def throttle(exchange: Exchange, wait_seconds: float) -> None:
-    sink, exchange.request.sink = exchange.request.sink, None
-    if sink is not None:
-        sink.abandon()
-    seconds = max(1, math.ceil(wait_seconds))
-    retry: Headers = [(b"retry-after", b"%d" % seconds)]
-    fail(exchange, 429, "TOO_MANY_REQUESTS", f"slow down: try again in {seconds} s", retry)
 
 
 def received(request: Request) -> int:

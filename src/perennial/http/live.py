@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-from perennial.http.crowding import TurnedAway, is_event_source
+from perennial.http.crowding import WaitingRoom, is_event_source
 from perennial.http.errors import fail, reject
 from perennial.http.exchange import FAILED, Exchange, Headers, SharedChunk
 from perennial.protocol import headers as h
@@ -37,6 +37,7 @@ class LiveReads:
     def __init__(
         self,
         service: StreamService,
+        room: WaitingRoom,
         long_poll_seconds: float,
         sse_max_age_seconds: float,
         max_readers: int = 20_000,
@@ -47,7 +48,7 @@ class LiveReads:
         self.loop = asyncio.get_running_loop()
         self.readers: set[LongPoll | SseReader] = set()
         self._on_drain: set[Callable[[], None]] = set()
-        self._turned_away: set[TurnedAway] = set()
+        self._room = room
         self.draining = False
         self._max_readers = max_readers
         self.turned_away = 0
@@ -63,7 +64,7 @@ class LiveReads:
             return True
         self.turned_away += 1
         if wants_events and is_event_source(exchange.request):
-            TurnedAway(exchange, self._turned_away).start(NO_ROOM)
+            self._room.take(exchange, NO_ROOM)
         else:
             retry = [(b"retry-after", b"%d" % random.randint(1, 5))]  # not all at once
             fail(exchange, 503, "TOO_MANY_READERS", NO_ROOM, retry)
@@ -81,8 +82,6 @@ class LiveReads:
             reader.finish()
         for finish in tuple(self._on_drain):
             finish()
-        for visitor in tuple(self._turned_away):
-            visitor.finish()
 
 
 class LongPoll:
