@@ -11,7 +11,6 @@ from perennial.service.feed_rows import Rows
 from perennial.store.blocks import Block
 from perennial.store.feedlog import INLINE_LIMIT
 from tests.builders import JSON, append, create
-from tests.service.test_snapshots import publish
 from tests.service.world import World
 
 
@@ -108,7 +107,7 @@ def test_large_payloads_that_go_while_a_page_is_read_are_left_out(
         world.append(body=b"%d" % number * INLINE_LIMIT)
     steps = iter(page(world))
     assert [payload[:1] for _, payload in kept(next(steps))] == [b"0"]
-    publish(world, 3 * INLINE_LIMIT)
+    world.publish(3 * INLINE_LIMIT)
     world.settle()
     world.collect_garbage()
     assert [(position, payload[:1]) for rows in steps for position, payload in kept(rows)] == [(4, b"3")]

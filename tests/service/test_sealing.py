@@ -261,7 +261,7 @@ def test_a_step_reads_no_more_than_a_block(world: World, monkeypatch: pytest.Mon
 
 
 class Sealed(RuleBasedStateMachine):
-    """Appends, seals step by step, restarts and reads, in any order, on a stream and on a fork of it."""
+    """Appends, seals step by step, trims, restarts and reads, in any order, on a stream and on a fork."""
 
     content_type = BYTES
     world: World  # one for all runs, each with streams of its own
@@ -272,6 +272,7 @@ class Sealed(RuleBasedStateMachine):
         Sealed.runs += 1
         self.stream, self.fork_name = f"stream {Sealed.runs}", f"fork {Sealed.runs}"
         self.messages: dict[str, list[bytes]] = {self.stream: []}
+        self.trimmed: dict[str, int] = {self.stream: 0}  # how many messages a snapshot stands for
         self.world.create(self.stream, content_type=self.content_type)
 
     @rule(
@@ -304,15 +305,32 @@ class Sealed(RuleBasedStateMachine):
     @rule(data=st.data())
     def fork(self, data: st.DataObject) -> None:
         messages = self.messages[self.stream]
-        count = data.draw(st.integers(0, len(messages)))
+        count = data.draw(st.integers(self.trimmed[self.stream], len(messages)))
         self.world.fork(self.fork_name, self.stream, sum(map(len, messages[:count])))
         self.messages[self.fork_name] = messages[:count]
+        self.trimmed[self.fork_name] = self.trimmed[self.stream]
+
+    @rule(of_fork=st.booleans(), data=st.data())
+    def trim(self, of_fork: bool, data: st.DataObject) -> None:
+        name = self.fork_name if of_fork and self.fork_name in self.messages else self.stream
+        messages = self.messages[name]
+        self.trimmed[name] = data.draw(st.integers(self.trimmed[name], len(messages)))
+        answer = self.world.publish(self.start_of(name), name=name)
+        self.world.settle()
+        assert not answer.refused
+
+    @rule()
+    def collect_garbage(self) -> None:
+        self.world.collect_garbage()
+
+    def start_of(self, name: str) -> int:
+        return sum(map(len, self.messages[name][: self.trimmed[name]]))
 
     @rule(data=st.data())
     def read_anywhere(self, data: st.DataObject) -> None:
         for name, messages in self.messages.items():
             whole = b"".join(messages)
-            start = data.draw(st.integers(0, len(whole)))
+            start = data.draw(st.integers(self.start_of(name), len(whole)))
             limit = data.draw(st.integers(1, 200))
             boundaries = set(accumulate(map(len, messages), initial=0))
             handle = self.world.handle(name)
@@ -335,18 +353,20 @@ class Sealed(RuleBasedStateMachine):
     def read_in_pages(self, limit: int) -> None:
         for name, messages in self.messages.items():
             data: list[bytes] = []
-            position = 0
+            position = self.start_of(name)
             while (chunk := self.world.chunk(name, position, limit)).end > position:
                 data += [bytes(piece) for piece in chunk.pieces]
                 position = chunk.end
-            assert b"".join(data) == b"".join(messages)
+            kept = messages[self.trimmed[name] :]
+            assert b"".join(data) == b"".join(kept)
             if self.content_type == JSON:
-                assert data == messages
+                assert data == kept
 
     @invariant()
     def everything_is_there(self) -> None:
         for name, messages in self.messages.items():
-            assert self.world.read(name) == b"".join(messages)
+            kept = b"".join(messages[self.trimmed[name] :])
+            assert self.world.read(name, self.start_of(name)) == kept
 
 
 class SealedJson(Sealed):

@@ -14,15 +14,6 @@ from tests.builders import append, create
 from tests.service.world import Answer, World
 
 
-def publish(world: World, offset: int, body: bytes = b"state", name: str = "s") -> Answer:
-    service = world.service
-    upload = world.new_upload(name)
-    upload.feed(body)
-    answer = Answer()
-    service.publish(DEFAULT_BUCKET, name, offset, "text/plain", upload, answer)
-    return answer
-
-
 def positions(world: World, bucket: str) -> list[int]:
     page = world.service.feed.page(bucket, 0, END_OF_TIME, StreamFilter(), 1 << 30)
     return [
@@ -42,9 +33,9 @@ def test_a_snapshot_cannot_go_behind_one_that_is_on_its_way(world: World) -> Non
     world.append(body=b"one")
     world.append(body=b"two")
     with world.held_disk():
-        first = publish(world, 6)
+        first = world.publish(6)
         world.until_on_its_way()
-        second = publish(world, 3)
+        second = world.publish(3)
     world.settle()
     assert not first.refused
     assert isinstance(second.outcome, OffsetTrimmed)
@@ -60,9 +51,9 @@ def test_a_stream_that_is_being_deleted_takes_no_snapshot(world: World) -> None:
     world.fork("f", "s")
     with world.held_disk():
         world.send("s", None)
-        soft = publish(world, 3)
+        soft = world.publish(3)
         world.send("f", None)
-        gone = publish(world, 3, name="f")
+        gone = world.publish(3, name="f")
     world.settle()
     assert isinstance(soft.outcome, StreamGone)
     assert isinstance(gone.outcome, StreamMissing)
@@ -74,7 +65,7 @@ def test_a_stream_made_anew_is_not_judged_by_the_old_one(world: World) -> None:
     with world.held_disk():
         world.send("s", None)
         world.send("s", create())
-        early = publish(world, 3)
+        early = world.publish(3)
     world.settle()
     assert early.refused
     world.append(body=b"new")
@@ -154,11 +145,11 @@ def test_a_trim_removes_the_last_block_too_when_the_snapshot_covers_it(world: Wo
         world.append(body=b"x" * 100)
     state = world.visible()
     assert state is not None
-    publish(world, 400)
+    world.publish(400)
     world.settle()
     world.collect_garbage()
     assert world.stored_blocks(state.id) == 1
-    publish(world, 500)
+    world.publish(500)
     world.settle()
     world.collect_garbage()
     assert world.stored_blocks(state.id) == 0
@@ -174,7 +165,7 @@ def test_sealing_does_not_bring_back_what_was_trimmed_meanwhile(world: World) ->
     state = world.visible()
     assert state is not None
     world.sealer.step()  # has taken up the stream
-    publish(world, 11_000)
+    world.publish(11_000)
     world.settle()
     world.collect_garbage()
     world.seal()
@@ -190,7 +181,7 @@ def test_a_trim_and_a_fork_in_the_middle_of_sealing_leave_every_byte_in_its_plac
     for number in range(16):
         world.append(body=b"%04d" % number)
     assert world.sealer.step(), "has the first four records"
-    publish(world, 32)
+    world.publish(32)
     world.settle()
     world.collect_garbage()
     world.fork("f", "s")

@@ -251,6 +251,13 @@ class World:
         stream_id = 0 if handle is None or handle.accepted is None else handle.accepted.id
         return Upload(self.service.store, self.service.committer.new_id(), stream_id)
 
+    def publish(self, offset: int, body: bytes = b"state", name: str = "s") -> Answer:
+        upload = self.new_upload(name)
+        upload.feed(body)
+        answer = Answer()
+        self.service.publish(DEFAULT_BUCKET, name, offset, "text/plain", upload, answer)
+        return answer
+
     def read(self, name: str = "s", start: int = 0, limit: int = 1 << 30) -> bytes:
         return b"".join(self.chunk(name, start, limit).pieces)
 
