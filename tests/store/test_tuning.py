@@ -4,8 +4,11 @@ import random
 import re
 from pathlib import Path
 
+import pytest
 from rocksdict import Cache, Rdict, WriteBatch
 
+from perennial.store import tuning
+from perennial.store.errors import StoreCorrupt, StoreError
 from perennial.store.keys import block_key
 from perennial.store.rocks import RocksStore
 from perennial.store.tuning import database_options, family_options
@@ -49,3 +52,12 @@ def test_hints_and_removed_ranges_do_not_disturb_each_other(tmp_path: Path) -> N
             assert list(blocks.items()) == sorted(expected.items())
     assert list(blocks.items()) == sorted(expected.items())
     db.close()
+
+
+def test_a_broken_installation_is_not_taken_for_a_broken_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "_HINTS", tmp_path / "lost")
+    with pytest.raises(StoreError, match=r"lost cannot be read.*install perennial again") as told:
+        RocksStore(tmp_path / "data")
+    assert not isinstance(told.value, StoreCorrupt)

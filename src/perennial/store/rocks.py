@@ -80,12 +80,13 @@ class RocksStore:
         self._wal.verify()
         _check_manifest(directory / "rocks")
         cache = Cache(BLOCK_CACHE_BYTES)
+        families = {name: family_options(name, cache) for name in keys.COLUMN_FAMILIES}
         self._hot_blocks = HotBlocks(HOT_BLOCKS_BYTES)
         try:
             self._db = Rdict(
                 str(directory / "rocks"),
                 database_options(cache, wal_directory),
-                column_families={name: family_options(name, cache) for name in keys.COLUMN_FAMILIES},
+                column_families=families,
                 access_type=AccessType.read_only(False) if read_only else AccessType.read_write(),
             )
         except Exception as error:
