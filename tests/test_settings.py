@@ -3,11 +3,13 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from perennial.asgi import create_app
 from perennial.http.access.tokens import hash_token
-from perennial.settings import Settings, SettingsError, find_config, load_settings
+from perennial.settings import QuotaSetting, Settings, SettingsError, checked, find_config, load_settings
 
 ROOT = Path(__file__).parent.parent
 
@@ -70,6 +72,29 @@ def test_a_bad_setting_is_told_with_where_it_came_from(tmp_path: Path) -> None:
         load_settings({}, {"PERENNIAL_PORT": "abc"})
     with pytest.raises(SettingsError, match="bad setting --port: Expected a whole number <= 65535"):
         load_settings({"port": 70000}, {"PERENNIAL_PORT": "80"})
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"auth_tokens": "secret"}, "auth_tokens: Expected a list, got text"),
+        ({"proxy_allow": "https://api.example.com/**"}, "proxy_allow: Expected a list, got text"),
+        ({"max_body": "1000"}, "max_body: Expected a whole number, got text"),
+        ({"max_body": -1}, "max_body: Expected a whole number >= 1"),
+        ({"data": object()}, "expected str"),
+    ],
+)
+def test_settings_made_in_code_are_held_to_the_same(given: dict[str, Any], complaint: str) -> None:
+    """A text for a list would be taken letter by letter: six tokens with full access, one of them "s"."""
+    with pytest.raises(SettingsError, match=complaint):
+        create_app(Settings(**given))
+
+
+def test_a_path_and_a_list_will_do_in_code() -> None:
+    given: dict[str, Any] = {"data": Path("here"), "auth_tokens": ["secret"], "long_poll_timeout": 5}
+    settings = checked(Settings(**given, quotas={"agents": QuotaSetting(streams=3)}))
+    assert (settings.data, settings.auth_tokens, settings.long_poll_timeout) == ("here", ("secret",), 5.0)
+    assert settings.quotas["agents"].streams == 3
 
 
 def test_a_misspelt_variable_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:

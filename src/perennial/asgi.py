@@ -2,11 +2,11 @@
 
 from perennial.http.asgi import AsgiApp
 from perennial.runtime import open_application
-from perennial.settings import Settings, find_config, load_settings
+from perennial.settings import Settings, checked, find_config, load_settings
 
 
 def create_app(settings: Settings | None = None) -> AsgiApp:
     """Settings come from `PERENNIAL_*` variables and the TOML file unless given. One process per data
     directory."""
-    chosen = load_settings(config=find_config()) if settings is None else settings
+    chosen = load_settings(config=find_config()) if settings is None else checked(settings)
     return AsgiApp(lambda: open_application(chosen))

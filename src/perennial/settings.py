@@ -193,7 +193,13 @@ DEFAULT_CONFIG: Final = Path("perennial.toml")
 # Variables of the `perennial` command that are no settings.
 OF_THE_CLIENT: Final = ("url", "token", "bucket", "config")
 
-KINDS: Final = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}
+KINDS: Final = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "text",
+    "array": "a list",
+}
 
 
 def load_settings(
@@ -218,6 +224,15 @@ def load_settings(
         return msgspec.convert(values, Settings, strict=False)
     except (msgspec.ValidationError, ValueError) as error:
         raise SettingsError(f"bad setting{_explain(str(error), origins)}") from error
+
+
+def checked(settings: Settings) -> Settings:
+    """What was made in code, held to what a file is held to: a constructor takes anything, and a token given
+    as text instead of a list of texts would make a token of each of its letters."""
+    try:
+        return msgspec.convert(msgspec.to_builtins(settings, enc_hook=os.fspath), Settings)
+    except (msgspec.ValidationError, TypeError, ValueError) as error:
+        raise SettingsError(f"bad setting{_explain(str(error), {})}") from error
 
 
 def find_config(given: Path | None = None) -> Path | None:
