@@ -1,8 +1,11 @@
 """`check`, `backup`, `restore`: of a server that goes on serving, and of what is left of one."""
 
 import json
+import shutil
+import stat
+import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ from perennial.store.rocks import RocksStore
 from perennial.store.rocks_batch import RocksBatch
 from tests.cli.run import Command
 from tests.harness.server import ServerProcess
+from tests.harness.small_disk import MIB, mount
 from tests.harness.wire import Wire
 
 TEXT = {"Content-Type": "text/plain"}
@@ -75,6 +79,67 @@ def test_a_store_in_use_is_not_checked(server: ServerProcess, tmp_path: Path) ->
     ended = Command("", tmp_path)("check", server.data)
     assert ended.code == Code.FAILED
     assert "in use" in ended.err
+
+
+@pytest.fixture
+def read_only(copy: Path, tmp_path: Path) -> Iterator[Path]:
+    """A backup on a disk of its own that nobody may write to."""
+    place = tmp_path / "shelf"
+    place.mkdir()
+    mount(place, "-t", "tmpfs", "-o", f"size={64 * MIB}", "tmpfs")
+    try:
+        shutil.copytree(copy, place / "copy")
+        mount(place, "-o", "remount,ro")
+        yield place / "copy"
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=False, capture_output=True)
+
+
+def test_what_cannot_be_written_is_not_said_to_be_in_use(read_only: Path, tmp_path: Path) -> None:
+    perennial = Command("", tmp_path)
+    for ended in (perennial("check", read_only), perennial("backup", read_only, "second")):
+        assert ended.code == Code.FAILED
+        assert f"cannot write to {read_only}" in ended.err
+    assert "whole" in perennial("restore", read_only, "restored").err
+
+
+def test_a_mount_point_is_refused_before_anything_is_copied(copy: Path, tmp_path: Path) -> None:
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount(place, "-t", "tmpfs", "tmpfs")
+    try:
+        ended = Command("", tmp_path)("restore", copy, place)
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=False, capture_output=True)
+    assert ended.code == Code.FAILED
+    assert f"{place} is a mount point" in ended.err
+    assert str(place / "data") in ended.err
+
+
+def test_the_secret_stays_its_owners(filled: Path, tmp_path: Path) -> None:
+    perennial = Command("", tmp_path)
+    perennial.ok("backup", filled, "copy")
+    perennial.ok("restore", "copy", "restored")
+    for directory in (filled, tmp_path / "copy", tmp_path / "restored"):
+        assert stat.filemode((directory / "proxy-secret").stat().st_mode) == "-rw-------", directory
+
+
+def test_a_file_of_a_backup_that_cannot_be_read_is_named(copy: Path, tmp_path: Path) -> None:
+    (copy / "rocks" / "CURRENT").unlink()
+    (copy / "rocks" / "CURRENT").mkdir()
+    ended = Command("", tmp_path)("restore", copy, "restored")
+    assert ended.code == Code.FAILED
+    assert f"cannot read {copy / 'rocks' / 'CURRENT'}" in ended.err
+    assert not (tmp_path / "restored").exists()
+
+
+def test_a_backup_asked_for_with_too_little_says_what_it_takes(tmp_path: Path) -> None:
+    config = tmp_path / "perennial.toml"
+    secret = Command("", tmp_path).ok("token", "create", "ops", "-c", config, "-s", "admin").decode().strip()
+    with ServerProcess(tmp_path / "data", env={"PERENNIAL_CONFIG": str(config)}) as server:
+        ended = Command(server.url, tmp_path)("backup", server.url, "copy", "--token", secret)
+    assert ended.code == Code.DENIED
+    assert "service token" in ended.err
 
 
 def test_where_there_is_no_store(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Final
 
 import perennial
 from perennial.cli.exits import Code, Trouble, die, say
@@ -19,6 +19,9 @@ from perennial.cli.progress import watching
 from perennial.cli.session import Reply, Session, refused
 from perennial.client.wire import Answer, ConnectionLost
 from perennial.store.archives import MANIFEST, NAME, PIECE_BYTES, files_of, pack
+
+# What signs the proxy's URLs. The server makes it readable by its owner only, and so it stays.
+SECRET: Final = "proxy-secret"
 
 
 def fetch(url: str, token: str | None, target: Path) -> int:
@@ -29,7 +32,10 @@ def fetch(url: str, token: str | None, target: Path) -> int:
         try:
             with session.open("POST", address, {"perennial-admin": "backup"}) as answer:
                 if answer.status != 200:
-                    raise refused(Reply(answer.status, answer.headers, answer.read()))
+                    trouble = refused(Reply(answer.status, answer.headers, answer.read()))
+                    if answer.status == 403:
+                        trouble.hint = "a backup holds everything: it takes a service token (auth_tokens)"
+                    raise trouble
                 total = answer.headers.get("perennial-backup-bytes")
                 if total is None:
                     raise session.not_perennial("a backup")
@@ -68,11 +74,8 @@ def copy_back(source: Path, directory: Path) -> int:
         for name, expected in manifest["files"].items():
             if not NAME.fullmatch(name):
                 die(f"{source / MANIFEST} lists {name!r}, which is no file of a backup")
-            try:
-                with (source / name).open("rb") as content:
-                    found = _copy(content, place / name, int(expected["bytes"]), advance)
-            except FileNotFoundError:
-                die(f"{source / name} is missing")
+            with _opened(source / name) as content:
+                found = _copy(content, place / name, int(expected["bytes"]), advance)
             _compare(source / name, found, expected)
             total += int(expected["bytes"])
     return total
@@ -80,14 +83,28 @@ def copy_back(source: Path, directory: Path) -> int:
 
 def is_in_use(directory: Path) -> bool:
     """Does another process have the store open? RocksDB holds a lock on this file as long as it does."""
+    path = directory / "rocks" / "LOCK"
     try:
-        with (directory / "rocks" / "LOCK").open("r+") as lock:
-            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # A shared lock: nobody needs to be able to write to a store, or a disk, in order to check it.
+        with path.open("rb") as lock:
+            try:
+                fcntl.lockf(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except (BlockingIOError, PermissionError):  # POSIX lets a system say either
+                return True
             return False
     except FileNotFoundError:
         return False
-    except OSError:
-        return True
+    except OSError as error:
+        die(f"cannot read {path}: {error.strerror}")
+
+
+def _opened(path: Path) -> IO[bytes]:
+    try:
+        return path.open("rb")
+    except FileNotFoundError:
+        die(f"{path} is missing")
+    except OSError as error:
+        die(f"cannot read {path}: {error.strerror}")
 
 
 def _unpack(archive: "_Body | _Pieces", target: Path, total: int | None) -> int:
@@ -121,7 +138,7 @@ def _copy(content: Any, path: Path, size: int, advance: Callable[[int], None]) -
     path.parent.mkdir(exist_ok=True)
     hashed = hashlib.sha256()
     written = 0
-    with path.open("xb") as copy:
+    with open(path, "xb", opener=_private if path.name == SECRET else None) as copy:
         while piece := content.read(PIECE_BYTES):
             hashed.update(piece)
             copy.write(piece)
@@ -130,6 +147,10 @@ def _copy(content: Any, path: Path, size: int, advance: Callable[[int], None]) -
         copy.flush()
         os.fsync(copy.fileno())
     return {"bytes": written, "sha256": hashed.hexdigest()}
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _compare(path: Path, found: dict[str, Any], expected: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ A backup is a directory that could be served as it is, with a list of its files 
 (`backup.json`). It holds everything that was acknowledged before the backup began, and whole commits only.
 """
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -61,6 +62,7 @@ def backup(
         size = fetch(source, token, target)
     else:
         _refuse_missing(Path(source), f"the URL of a server begins with {', '.join(SCHEMES)}")
+        _refuse_unwritable(Path(source), "back it up as the user it belongs to")
         size = take_offline(Path(source), target)
     say(f"backed up {size:,} bytes to {target}")
     if verify:
@@ -102,6 +104,7 @@ def _examine(directory: Path) -> "Report":
     _refuse_missing(directory)
     if is_in_use(directory):
         die(f"{directory} is in use by another process", hint="stop it, or check a backup of it")
+    _refuse_unwritable(directory, "check it as the user it belongs to; restoring a backup checks it, too")
     try:
         store = RocksStore(directory, read_only=True)
     except StoreError as error:
@@ -134,6 +137,15 @@ def _refuse_missing(directory: Path, hint: str = "") -> None:
         die(f"there is no store in {directory}", Code.NOT_FOUND, hint)
 
 
+def _refuse_unwritable(directory: Path, hint: str) -> None:
+    # RocksDB's driver writes a note of its own beside the tables, also when it opens them for reading only.
+    if not os.access(directory / "rocks", os.W_OK):
+        die(f"cannot write to {directory}, and its store cannot be opened without", hint=hint)
+
+
 def _refuse_existing(target: Path) -> None:
+    if target.is_mount():
+        # It gets its name at the end, and a mount point cannot be renamed to: better said before than after.
+        die(f"{target} is a mount point", hint=f"choose a directory on it, such as {target / 'data'}")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         die(f"{target} exists already", Code.CONFLICT, "nothing is ever overwritten: choose another name")
