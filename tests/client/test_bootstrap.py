@@ -77,6 +77,19 @@ def test_tailing_goes_on_where_the_bootstrap_ended(client: Any, bucket: Bucket, 
     assert boot.next_offset == bucket.head("s").next_offset
 
 
+def test_who_leaves_a_tail_knows_where_to_go_on(client: Any, bucket: Bucket) -> None:
+    bucket.create("s", b"[0]", JSON)
+    with client.bootstrap(bucket.id, "s") as boot:
+        for body in (b"1", b"2", b"3"):
+            bucket.append("s", body, JSON)
+        for message in boot.tail():
+            assert boot.next_offset == message.next_offset
+            if message.data == b"2":
+                break
+    bucket.close("s")
+    assert [message.data for message in client.tail(bucket.id, "s", boot.next_offset)] == [b"3"]
+
+
 def test_a_tail_prefers_sse_and_falls_back_to_long_poll(
     kind: str, bucket: Bucket, extensions_host: ServerProcess
 ) -> None:

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from perennial.client import Refused, Snapshot
+from perennial.client import Client, Refused, Snapshot
 from tests.client.both import bucket, client, extensions_host, kind
-from tests.extensions.api import BYTES, JSON, TEXT, Bucket, token
+from tests.extensions.api import BYTES, JSON, TEXT, Api, Bucket, token
+from tests.harness.server import ServerProcess
 
 __all__ = ["bucket", "client", "extensions_host", "kind"]
 
@@ -69,6 +70,29 @@ def test_a_refused_snapshot_says_why(client: Any, bucket: Bucket, position: int,
         client.publish_snapshot(bucket.id, "s", token(position), (b"piece" for _ in range(3)))
     assert caught.value.status == status
     assert caught.value.reason
+
+
+def test_a_server_that_refuses_a_body_and_hangs_up_is_heard(tmp_path: Path) -> None:
+    """It reads on for a while, so that its answer is seen, but not for 200 MiB. (`AsyncClient` may still lose
+    the answer: its HTTP library gives up reading when writing fails.)"""
+    with (
+        ServerProcess(tmp_path / "data", {"PERENNIAL_MAX_SNAPSHOT": "1000"}) as server,
+        Client(server.url) as client,
+    ):
+        Api(server.port).ask("PUT", "/v1/stream/s", {"Content-Type": TEXT}, b"data")
+        with pytest.raises(Refused) as caught:
+            client.publish_snapshot("default", "s", token(4), (bytes(1 << 20) for _ in range(200)))
+    assert caught.value.status == 413
+
+
+def test_the_offset_of_a_listing_will_do(client: Any, bucket: Bucket) -> None:
+    bucket.create("s", b"one")
+    (stream,) = client.streams(bucket.id)
+    client.publish_snapshot(bucket.id, "s", stream.tail_offset, b"state")
+    assert client.snapshot_offset(bucket.id, "s") == token(3)
+    bucket.append("s", b"two")
+    bucket.close("s")
+    assert b"".join(message.data for message in client.tail(bucket.id, "s", stream.tail_offset)) == b"two"
 
 
 def test_names_and_offsets_are_encoded_in_urls(client: Any, bucket: Bucket) -> None:

@@ -26,7 +26,7 @@ from perennial.client.calls import Call
 from perennial.client.errors import Disconnected, Refused
 from perennial.client.feeds import FeedState
 from perennial.client.messages import BucketInfo, FeedRange, Message, Snapshot, StreamInfo
-from perennial.client.requests import DEFAULT_URL, Listing, Requests, bucket_info, checked, feed_range
+from perennial.client.requests import DEFAULT_URL, Listing, Offset, Requests, bucket_info, checked, feed_range
 from perennial.client.tailing import Tail
 from perennial.client.wire import Answer, ConnectionLost, Wire
 
@@ -82,7 +82,7 @@ class Client:
         self,
         bucket: str,
         stream: str,
-        offset: str,
+        offset: Offset,
         content: Content,
         content_type: str = "application/octet-stream",
     ) -> None:
@@ -135,7 +135,7 @@ class Client:
             )
             yield Bootstrap(answer, reader, lambda offset: self.tail(bucket, stream, offset))
 
-    def tail(self, bucket: str, stream: str, offset: str) -> Iterator[Message]:
+    def tail(self, bucket: str, stream: str, offset: Offset) -> Iterator[Message]:
         """What comes from `offset` on, until the stream is closed. Lost connections are taken up again.
 
         A `Refused` with status 410 means that a snapshot has overtaken the offset: bootstrap again.
@@ -256,8 +256,8 @@ class Bootstrap:
     def tail(self) -> Iterator[Message]:
         """What comes after the bootstrap; `next_offset` is behind the last message, to go on elsewhere."""
         for message in self._tail(self.next_offset):
+            self.next_offset = message.next_offset  # now: who stops at it never comes back here
             yield message
-            self.next_offset = message.next_offset
 
     def _read(self) -> None:
         try:

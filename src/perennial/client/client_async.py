@@ -22,7 +22,7 @@ from perennial.client.client import PATIENCE_SECONDS, PIECE_BYTES, READ_TIMEOUT_
 from perennial.client.errors import Disconnected, Refused
 from perennial.client.feeds import FeedState
 from perennial.client.messages import BucketInfo, FeedRange, Message, Snapshot, StreamInfo
-from perennial.client.requests import DEFAULT_URL, Listing, Requests, bucket_info, checked, feed_range
+from perennial.client.requests import DEFAULT_URL, Listing, Offset, Requests, bucket_info, checked, feed_range
 from perennial.client.tailing import Tail
 from perennial.client.wire import ConnectionLost
 from perennial.client.wire_async import AsyncAnswer, AsyncWire
@@ -71,7 +71,7 @@ class AsyncClient:
         self,
         bucket: str,
         stream: str,
-        offset: str,
+        offset: Offset,
         content: AsyncContent,
         content_type: str = "application/octet-stream",
     ) -> None:
@@ -118,7 +118,7 @@ class AsyncClient:
             reader = BootstrapReader(answer.status, answer.headers, refused)
             yield AsyncBootstrap(answer, reader, lambda offset: self.tail(bucket, stream, offset))
 
-    async def tail(self, bucket: str, stream: str, offset: str) -> AsyncIterator[Message]:
+    async def tail(self, bucket: str, stream: str, offset: Offset) -> AsyncIterator[Message]:
         tail = Tail(self._requests, bucket, stream, offset, self._patience)
         tail.look(*await self._ask(self._requests.head(bucket, stream)))
         while not tail.closed:
@@ -231,8 +231,8 @@ class AsyncBootstrap:
 
     async def tail(self) -> AsyncIterator[Message]:
         async for message in self._tail(self.next_offset):
+            self.next_offset = message.next_offset  # now: who stops at it never comes back here
             yield message
-            self.next_offset = message.next_offset
 
     async def _read(self) -> None:
         piece = await self._answer.read_piece()

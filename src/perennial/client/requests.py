@@ -2,15 +2,24 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from operator import index
+from typing import Any, Final, SupportsIndex
 from urllib.parse import quote, urlencode
 
 from perennial.client.address import server_address
 from perennial.client.calls import Call
 from perennial.client.errors import refusal
 from perennial.client.messages import BucketInfo, FeedRange, StreamInfo
+from perennial.protocol.offsets import format_offset
 
 DEFAULT_URL: Final = "http://127.0.0.1:4437"
+
+Offset = str | SupportsIndex
+"""A position as the protocol writes it, or as a number of bytes: that is how listings and feeds have it."""
+
+
+def offset_text(offset: Offset) -> str:
+    return offset if isinstance(offset, str) else format_offset(index(offset))
 
 
 class Requests:
@@ -34,8 +43,9 @@ class Requests:
     def read(self, bucket: str, stream: str, query: Mapping[str, Any]) -> Call:
         return self._call("GET", self._path("ds", bucket, stream), query)
 
-    def snapshot(self, method: str, bucket: str, stream: str, offset: str, body: Any = b"") -> Call:
-        return self._call(method, self._path("ds", bucket, stream, "snapshot", offset), body=body)
+    def snapshot(self, method: str, bucket: str, stream: str, offset: Offset, body: Any = b"") -> Call:
+        path = self._path("ds", bucket, stream, "snapshot", offset_text(offset))
+        return self._call(method, path, body=body)
 
     def latest_snapshot(self, bucket: str, stream: str) -> Call:
         return self._call("GET", self._path("ds", bucket, stream, "snapshot"))

@@ -14,7 +14,7 @@ from perennial.client.errors import Disconnected, PerennialClientError
 from perennial.client.messages import Message
 from perennial.client.patience import Patience
 from perennial.client.reading import RETRIED
-from perennial.client.requests import Requests, checked
+from perennial.client.requests import Offset, Requests, checked, offset_text
 from perennial.protocol.media import is_json
 from perennial.protocol.messages import split_json
 from perennial.protocol.offsets import BEGINNING, NOW
@@ -30,7 +30,7 @@ class Tail:
     """Decides what to ask next and makes messages of the answers. `offset` is behind the last one made."""
 
     def __init__(
-        self, requests: Requests, bucket: str, stream: str, offset: str, patience_seconds: float
+        self, requests: Requests, bucket: str, stream: str, offset: Offset, patience_seconds: float
     ) -> None:
         self._requests = requests
         self._address = (bucket, stream)
@@ -41,7 +41,7 @@ class Tail:
         self._events = EventReader()
         self._data: bytes | None = None
         self._silent = 0
-        self.offset = offset
+        self.offset = offset_text(offset)
         self.mode = SSE
         self.closed = False
 

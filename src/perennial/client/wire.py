@@ -109,8 +109,13 @@ class Wire:
             body = call.body if call.body or call.method == "POST" else None
             # As UTF-8, like everyone else today; http.client's own choice knows western letters only.
             headers = {name: value.encode() for name, value in call.headers.items()}
-            connection.request(call.method, target, body, headers)
+            refused = False
+            try:
+                connection.request(call.method, target, body, headers)
+            except (BrokenPipeError, ConnectionResetError, ssl.SSLEOFError):
+                refused = True  # perhaps: whoever does not want the rest of a body may have said why
             raw = connection.getresponse()
+            raw.will_close |= refused
             if raw.length is None and not raw.chunked:
                 # A head that breaks off looks like one that ends; but ours always say how long the body is.
                 raise http.client.IncompleteRead(b"")
