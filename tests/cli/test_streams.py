@@ -119,6 +119,21 @@ def test_a_name_that_is_no_utf_8_is_refused_in_a_sentence(perennial: Command) ->
     assert ended.err.startswith("perennial: ")
 
 
+def test_names_do_not_reach_a_terminal_as_commands(perennial: Command, name: str) -> None:
+    odd = f"{name}/a\x1b[31m\nb"
+    perennial.ok("create", odd)
+    assert perennial.ok("ls", f"{name}/") == f"{odd}\n".encode(), "a program gets what there is"
+    assert f"{name}/a\\x1b[31m\\nb" in perennial.ok("ls", f"{name}/", "--long").decode()
+    ours, terminal = os.openpty()
+    try:
+        with perennial.begin("ls", f"{name}/", stdout=terminal) as command:
+            assert command.wait(20) == 0
+        assert os.read(ours, 1000) == f"{name}/a\\x1b[31m\\nb\r\n".encode()
+    finally:
+        os.close(ours)
+        os.close(terminal)
+
+
 def test_output_that_cannot_be_written_is_told_in_a_sentence(perennial: Command, name: str) -> None:
     perennial.ok("create", name, "-d", "x")
     for arguments in (("read", name), ("head", name)):

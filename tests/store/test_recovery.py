@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from perennial.store import rocks
 from perennial.store.errors import StoreCorrupt, StoreError, StoreLocked
 from perennial.store.interface import StreamRow
 from perennial.store.keys import stream_key
@@ -91,6 +92,27 @@ def test_notes_that_a_crash_left_half_written_are_passed_over(store: RocksStore,
     torn = crash(store, tmp_path / "torn")
     (torn / "rocks" / "OPTIONS-000999.dbtmp").write_bytes(b"[Vers")
     assert reopened(torn) == 5
+
+
+def test_a_damaged_note_of_the_options_keeps_nobody_out(store: RocksStore, tmp_path: Path) -> None:
+    append_records(store, range(5))
+    damaged = crash(store, tmp_path / "damaged")
+    note = max((damaged / "rocks").glob("OPTIONS-*"))
+    note.write_bytes(note.read_bytes()[:200] + b"\xff" + note.read_bytes()[201:])
+    assert reopened(damaged) == 5
+
+
+def test_a_store_that_may_not_be_written_is_not_called_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: object, **options: object) -> None:
+        raise Exception("IO error: While open a file for appending: x: Permission denied")
+
+    # What the binding says; tests run by root are refused nothing.
+    monkeypatch.setattr(rocks, "Rdict", refuse)
+    with pytest.raises(StoreError, match="takes the user that it belongs to") as told:
+        RocksStore(tmp_path)
+    assert not isinstance(told.value, StoreCorrupt)
 
 
 # Damage to the log

@@ -110,7 +110,7 @@ def ls(
                 rows += page["streams"]
             else:
                 for row in page["streams"]:
-                    typer.echo(json.dumps(row) if as_json else row["stream_id"])
+                    typer.echo(json.dumps(row) if as_json else _for_whom(row["stream_id"]))
             if not page["has_more"]:
                 break
             after = page["next_cursor"]
@@ -129,6 +129,16 @@ def _page(session: "Session", reply: "Reply") -> dict[str, Any]:
     return page
 
 
+def _for_whom(name: str) -> str | bytes:
+    # As bytes: from text that goes into a pipe, echo takes what looks like a terminal's commands.
+    return _shown(name) if sys.stdout.isatty() else name.encode()
+
+
+def _shown(name: str) -> str:
+    """Anyone may have made this name, and a terminal obeys control characters."""
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in name)
+
+
 def _print_table(rows: list[dict[str, Any]]) -> None:
     from datetime import UTC, datetime
 
@@ -142,7 +152,7 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         at = datetime.fromtimestamp(row["last_write_at_ms"] / 1000, UTC)
         table.add_row(
-            row["stream_id"],
+            _shown(row["stream_id"]),
             row["status"].lower(),
             row["content_type"],
             str(row["tail_offset"]),

@@ -410,7 +410,8 @@ def _check_manifest(rocks: Path) -> None:
     notes.sort(key=lambda path: int(path.name.partition("-")[2]))
     if not notes:
         return
-    noted = set(_FAMILY_NOTE.findall(notes[-1].read_text()))
+    # Only a note: RocksDB opens without it, and so do we, whatever has become of its bytes.
+    noted = set(_FAMILY_NOTE.findall(notes[-1].read_text(errors="replace")))
     try:
         known = set(Rdict.list_cf(str(rocks)))
     except Exception:
@@ -430,6 +431,11 @@ def _opening_failed(directory: Path, error: Exception) -> StoreError:
     if _is_full(text):
         return StoreFull(
             f"no space left in {directory}, and opening needs some: free a little. Nothing was lost"
+        )
+    if "Permission denied" in text or "Read-only file system" in text:
+        return StoreError(
+            f"cannot open the store in {directory}: {text}. It takes the user that it belongs to, and a disk "
+            "that can be written to"
         )
     return StoreCorrupt(
         f"cannot open the store in {directory}: {text}. Nothing was changed; restore a backup"
