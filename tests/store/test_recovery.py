@@ -94,25 +94,38 @@ def test_notes_that_a_crash_left_half_written_are_passed_over(store: RocksStore,
     assert reopened(torn) == 5
 
 
-def test_a_damaged_note_of_the_options_keeps_nobody_out(store: RocksStore, tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", [b"rocksdb_version", b'CFOptions "blocks"', b'blocks"'])
+def test_a_damaged_note_of_the_options_keeps_nobody_out(
+    store: RocksStore, tmp_path: Path, place: bytes
+) -> None:
     append_records(store, range(5))
     damaged = crash(store, tmp_path / "damaged")
     note = max((damaged / "rocks").glob("OPTIONS-*"))
-    note.write_bytes(note.read_bytes()[:200] + b"\xff" + note.read_bytes()[201:])
+    written = note.read_bytes()
+    assert place in written
+    note.write_bytes(written.replace(place, b"\xff" + place[1:]))
     assert reopened(damaged) == 5
 
 
-def test_a_store_that_may_not_be_written_is_not_called_damaged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "said",
+    [
+        "IO error: While open a file for appending: x/000010.log: Permission denied",
+        "IO error: While open a file for lock: x/LOCK: Permission denied",
+        "IO error: While open a file for lock: x/LOCK: Read-only file system",
+    ],
+)
+def test_a_store_that_may_not_be_written_is_neither_damaged_nor_in_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
 ) -> None:
     def refuse(*arguments: object, **options: object) -> None:
-        raise Exception("IO error: While open a file for appending: x: Permission denied")
+        raise Exception(said)
 
     # What the binding says; tests run by root are refused nothing.
     monkeypatch.setattr(rocks, "Rdict", refuse)
     with pytest.raises(StoreError, match="takes the user that it belongs to") as told:
         RocksStore(tmp_path)
-    assert not isinstance(told.value, StoreCorrupt)
+    assert not isinstance(told.value, StoreCorrupt | StoreLocked)
 
 
 # Damage to the log

@@ -411,7 +411,7 @@ def _check_manifest(rocks: Path) -> None:
     if not notes:
         return
     # Only a note: RocksDB opens without it, and so do we, whatever has become of its bytes.
-    noted = set(_FAMILY_NOTE.findall(notes[-1].read_text(errors="replace")))
+    noted = set(_FAMILY_NOTE.findall(notes[-1].read_text(errors="replace"))) & set(keys.COLUMN_FAMILIES)
     try:
         known = set(Rdict.list_cf(str(rocks)))
     except Exception:
@@ -426,16 +426,17 @@ def _check_manifest(rocks: Path) -> None:
 
 def _opening_failed(directory: Path, error: Exception) -> StoreError:
     text = str(error)
+    # Before the lock is spoken of: its file is the first that must be written to.
+    if "Permission denied" in text or "Read-only file system" in text:
+        return StoreError(
+            f"cannot open the store in {directory}: {text}. It takes the user that it belongs to, and a disk "
+            "that can be written to"
+        )
     if "lock" in text.lower() and "LOCK" in text:
         return in_use(directory)
     if _is_full(text):
         return StoreFull(
             f"no space left in {directory}, and opening needs some: free a little. Nothing was lost"
-        )
-    if "Permission denied" in text or "Read-only file system" in text:
-        return StoreError(
-            f"cannot open the store in {directory}: {text}. It takes the user that it belongs to, and a disk "
-            "that can be written to"
         )
     return StoreCorrupt(
         f"cannot open the store in {directory}: {text}. Nothing was changed; restore a backup"
