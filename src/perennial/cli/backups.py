@@ -11,17 +11,15 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any
 
 import perennial
 from perennial.cli.exits import Code, Trouble, die, say
 from perennial.cli.progress import watching
 from perennial.cli.session import Reply, Session, refused
 from perennial.client.wire import Answer, ConnectionLost
+from perennial.proxy.signing import SECRET_FILE
 from perennial.store.archives import MANIFEST, NAME, PIECE_BYTES, files_of, pack
-
-# What signs the proxy's URLs. The server makes it readable by its owner only, and so it stays.
-SECRET: Final = "proxy-secret"
 
 
 def fetch(url: str, token: str | None, target: Path) -> int:
@@ -85,7 +83,7 @@ def is_in_use(directory: Path) -> bool:
     """Does another process have the store open? RocksDB holds a lock on this file as long as it does."""
     path = directory / "rocks" / "LOCK"
     try:
-        # A shared lock: nobody needs to be able to write to a store, or a disk, in order to check it.
+        # A shared lock takes no right to write; whether there is one is another question than this.
         with path.open("rb") as lock:
             try:
                 fcntl.lockf(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -138,7 +136,8 @@ def _copy(content: Any, path: Path, size: int, advance: Callable[[int], None]) -
     path.parent.mkdir(exist_ok=True)
     hashed = hashlib.sha256()
     written = 0
-    with open(path, "xb", opener=_private if path.name == SECRET else None) as copy:
+    # The server makes its secret readable by its owner only, and so it stays.
+    with open(path, "xb", opener=_private if path.name == SECRET_FILE else None) as copy:
         while piece := content.read(PIECE_BYTES):
             hashed.update(piece)
             copy.write(piece)

@@ -110,7 +110,7 @@ def ls(
                 rows += page["streams"]
             else:
                 for row in page["streams"]:
-                    typer.echo(json.dumps(row) if as_json else _for_whom(row["stream_id"]))
+                    typer.echo(json.dumps(row) if as_json else _listed(row["stream_id"]))
             if not page["has_more"]:
                 break
             after = page["next_cursor"]
@@ -129,7 +129,7 @@ def _page(session: "Session", reply: "Reply") -> dict[str, Any]:
     return page
 
 
-def _for_whom(name: str) -> str | bytes:
+def _listed(name: str) -> str | bytes:
     # As bytes: from text that goes into a pipe, echo takes what looks like a terminal's commands.
     return _shown(name) if sys.stdout.isatty() else name.encode()
 
