@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from perennial.proxy import signing
 from perennial.proxy.signing import Signed, Signer, Verdict, load_keys, parse_signed_url
+from perennial.store.archives import SECRET_FILE
 
 NOW = 1_900_000_000.0
 KEY = b"k" * 32
@@ -103,7 +103,7 @@ def test_without_a_secret_one_is_made_and_kept(tmp_path: Path) -> None:
     first, second = load_keys((), tmp_path), load_keys((), tmp_path)
     assert first == second
     assert len(first[0]) == 32
-    assert (tmp_path / signing.SECRET_FILE).stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / SECRET_FILE).stat().st_mode & 0o777 == 0o600
     assert load_keys(("configured-for-good",), tmp_path) == (b"configured-for-good",)
 
 

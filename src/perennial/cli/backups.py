@@ -18,8 +18,7 @@ from perennial.cli.exits import Code, Trouble, die, say
 from perennial.cli.progress import watching
 from perennial.cli.session import Reply, Session, refused
 from perennial.client.wire import Answer, ConnectionLost
-from perennial.proxy.signing import SECRET_FILE
-from perennial.store.archives import MANIFEST, NAME, PIECE_BYTES, files_of, pack
+from perennial.store.archives import MANIFEST, NAME, PIECE_BYTES, SECRET_FILE, files_of, pack
 
 
 def fetch(url: str, token: str | None, target: Path) -> int:
@@ -136,7 +135,6 @@ def _copy(content: Any, path: Path, size: int, advance: Callable[[int], None]) -
     path.parent.mkdir(exist_ok=True)
     hashed = hashlib.sha256()
     written = 0
-    # The server makes its secret readable by its owner only, and so it stays.
     with open(path, "xb", opener=_private if path.name == SECRET_FILE else None) as copy:
         while piece := content.read(PIECE_BYTES):
             hashed.update(piece)

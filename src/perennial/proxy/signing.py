@@ -17,9 +17,10 @@ from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
+from perennial.store.archives import SECRET_FILE
+
 log = logging.getLogger("perennial.proxy")
 
-SECRET_FILE: Final = "proxy-secret"
 SECRET_BYTES: Final = 32
 SHORT_SECRET: Final = 16
 

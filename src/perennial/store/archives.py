@@ -12,6 +12,8 @@ from typing import Final
 MANIFEST: Final = "backup.json"
 FORM: Final = 1
 PIECE_BYTES: Final = 256 * 1024
+# Beside the store, and like it in every copy: what signs the proxy's URLs. Only its owner may read it.
+SECRET_FILE: Final = "proxy-secret"
 # What a backup may contain; anything else in an archive is refused.
 NAME: Final = re.compile(r"(?:(?:rocks|wal)/)?[A-Za-z0-9][A-Za-z0-9._-]{0,100}")
 
